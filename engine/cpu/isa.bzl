@@ -11,7 +11,8 @@ def cpu_kernels(name, srcs, hdrs = [], deps = [], visibility = None):
 
     The sources may include only headers whose functions are templates on, or lie in, PANDO_ISA, or
     are trivially inlined: an inline function compiled for v4 must not become the one that the
-    linker keeps for everybody. tests/engine/isa_symbols_test checks this on the objects.
+    linker keeps for everybody. So every call makes a test NAME_symbols_test, which looks at the
+    symbols of the objects (check_isa_symbols.py).
     """
     for level, march in _LEVELS.items():
         native.cc_library(
@@ -27,8 +28,25 @@ def cpu_kernels(name, srcs, hdrs = [], deps = [], visibility = None):
                 "-mprefer-vector-width=512",
             ],
             deps = deps,
+            # Only the archive: it is what the test looks at.
+            linkstatic = True,
             visibility = visibility,
         )
+        # Among a test's data, a cc_library's archive is left out; a filegroup's files are not.
+        native.filegroup(
+            name = "%s_%s_archive" % (name, level),
+            srcs = [":%s_%s" % (name, level)],
+            visibility = ["//visibility:private"],
+        )
+    archives = {level: ":%s_%s_archive" % (name, level) for level in _LEVELS}
+    native.sh_test(
+        name = name + "_symbols_test",
+        size = "small",
+        # Label(): of Pando, also where another workspace has kernels of its own.
+        srcs = [Label("//engine/cpu:check_isa_symbols.py")],
+        args = ["%s $(locations %s)" % item for item in archives.items()],
+        data = archives.values(),
+    )
     native.cc_library(
         name = name,
         hdrs = hdrs,
