@@ -17,7 +17,7 @@ struct Philox4 {
 };
 
 /// One block of Philox4x32-10. Pure integer arithmetic, so it vectorises over counters.
-PANDO_HOST_DEVICE inline Philox4 Philox(uint32_t key0, uint32_t key1, Philox4 c) {
+PANDO_HOST_DEVICE PANDO_ALWAYS_INLINE Philox4 Philox(uint32_t key0, uint32_t key1, Philox4 c) {
   for (int round = 0; round < 10; ++round) {
     const uint64_t p0 = static_cast<uint64_t>(0xD2511F53u) * c.v[0];
     const uint64_t p1 = static_cast<uint64_t>(0xCD9E8D57u) * c.v[2];
@@ -39,8 +39,8 @@ struct RandomKey {
 /// The block of four words that holds element `element` (elements 4i .. 4i + 3 share a block) of
 /// global sample `sample`. Counter layout: 44 bits of block index within the sample, 52 bits of
 /// sample, 32 of step; the site is mixed into the key.
-PANDO_HOST_DEVICE inline Philox4 RandomBlock(const RandomKey& k, uint64_t sample,
-                                             uint64_t element) {
+PANDO_HOST_DEVICE PANDO_ALWAYS_INLINE Philox4 RandomBlock(const RandomKey& k, uint64_t sample,
+                                                          uint64_t element) {
   const uint64_t block = element / 4;
   const Philox4 counter{{static_cast<uint32_t>(block),
                          static_cast<uint32_t>(block >> 32 & 0xFFFu) |
@@ -51,18 +51,18 @@ PANDO_HOST_DEVICE inline Philox4 RandomBlock(const RandomKey& k, uint64_t sample
 }
 
 /// The 32 random bits of one element.
-PANDO_HOST_DEVICE inline uint32_t RandomBits(const RandomKey& k, uint64_t sample,
-                                             uint64_t element) {
+PANDO_HOST_DEVICE PANDO_ALWAYS_INLINE uint32_t RandomBits(const RandomKey& k, uint64_t sample,
+                                                          uint64_t element) {
   return RandomBlock(k, sample, element).v[element % 4];
 }
 
 /// Uniform in [0, 1) with 24 bits: exact in f32.
-PANDO_HOST_DEVICE inline float UniformFromBits(uint32_t bits) {
+PANDO_HOST_DEVICE PANDO_ALWAYS_INLINE float UniformFromBits(uint32_t bits) {
   return static_cast<float>(bits >> 8) * 0x1p-24f;
 }
 
 /// The threshold t such that `bits < t` holds with probability p (to 2^-32); dropout drops there.
-PANDO_HOST_DEVICE inline uint32_t DropThreshold(double p) {
+PANDO_HOST_DEVICE PANDO_ALWAYS_INLINE uint32_t DropThreshold(double p) {
   return p >= 1.0 ? 0xFFFFFFFFu : static_cast<uint32_t>(p * 4294967296.0);
 }
 

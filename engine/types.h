@@ -14,6 +14,10 @@
 #define PANDO_HOST_DEVICE
 #endif
 
+/// For functions that CPU kernels use: a copy compiled for one instruction set must never be left
+/// for the linker to pick as everybody's (see engine/cpu/isa.bzl).
+#define PANDO_ALWAYS_INLINE inline __attribute__((always_inline))
+
 namespace pando {
 
 /// Element types of tensors.
@@ -67,19 +71,19 @@ struct Float16 {
 };
 
 /// Rounds to nearest, ties to even; NaN stays NaN (quieted), overflow becomes infinity.
-PANDO_HOST_DEVICE inline BFloat16 ToBFloat16(float x) {
+PANDO_HOST_DEVICE PANDO_ALWAYS_INLINE BFloat16 ToBFloat16(float x) {
   const uint32_t u = __builtin_bit_cast(uint32_t, x);
   const uint32_t rounded = (u + 0x7FFFu + ((u >> 16) & 1u)) >> 16;
   const uint32_t quiet_nan = (u >> 16) | 0x40u;
   return {static_cast<uint16_t>((u & 0x7FFFFFFFu) > 0x7F800000u ? quiet_nan : rounded)};
 }
 
-PANDO_HOST_DEVICE inline float ToFloat(BFloat16 x) {
+PANDO_HOST_DEVICE PANDO_ALWAYS_INLINE float ToFloat(BFloat16 x) {
   return __builtin_bit_cast(float, static_cast<uint32_t>(x.bits) << 16);
 }
 
 /// Rounds to nearest, ties to even; NaN stays NaN (quieted), overflow becomes infinity.
-PANDO_HOST_DEVICE inline Float16 ToFloat16(float x) {
+PANDO_HOST_DEVICE PANDO_ALWAYS_INLINE Float16 ToFloat16(float x) {
   const uint32_t u = __builtin_bit_cast(uint32_t, x);
   const uint32_t sign = (u >> 16) & 0x8000u;
   const uint32_t a = u & 0x7FFFFFFFu;
@@ -97,7 +101,7 @@ PANDO_HOST_DEVICE inline Float16 ToFloat16(float x) {
   return {static_cast<uint16_t>(sign | r)};
 }
 
-PANDO_HOST_DEVICE inline float ToFloat(Float16 x) {
+PANDO_HOST_DEVICE PANDO_ALWAYS_INLINE float ToFloat(Float16 x) {
   const uint32_t sign = static_cast<uint32_t>(x.bits & 0x8000u) << 16;
   const uint32_t a = x.bits & 0x7FFFu;
   uint32_t r;
@@ -111,8 +115,8 @@ PANDO_HOST_DEVICE inline float ToFloat(Float16 x) {
   return __builtin_bit_cast(float, sign | r);
 }
 
-PANDO_HOST_DEVICE inline float ToFloat(float x) { return x; }
-PANDO_HOST_DEVICE inline double ToFloat(double x) { return x; }
+PANDO_HOST_DEVICE PANDO_ALWAYS_INLINE float ToFloat(float x) { return x; }
+PANDO_HOST_DEVICE PANDO_ALWAYS_INLINE double ToFloat(double x) { return x; }
 
 /// The type in which a kernel computes on elements of type T: f64 for f64, f32 for the rest.
 template <typename T>
@@ -128,15 +132,15 @@ using ComputeType = typename ComputeTypeOf<T>::type;
 
 /// Rounds a compute value to storage type T.
 template <typename T>
-PANDO_HOST_DEVICE inline T RoundTo(ComputeType<T> x) {
+PANDO_HOST_DEVICE PANDO_ALWAYS_INLINE T RoundTo(ComputeType<T> x) {
   return x;
 }
 template <>
-PANDO_HOST_DEVICE inline BFloat16 RoundTo<BFloat16>(float x) {
+PANDO_HOST_DEVICE PANDO_ALWAYS_INLINE BFloat16 RoundTo<BFloat16>(float x) {
   return ToBFloat16(x);
 }
 template <>
-PANDO_HOST_DEVICE inline Float16 RoundTo<Float16>(float x) {
+PANDO_HOST_DEVICE PANDO_ALWAYS_INLINE Float16 RoundTo<Float16>(float x) {
   return ToFloat16(x);
 }
 

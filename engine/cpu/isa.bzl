@@ -25,6 +25,10 @@ def cpu_kernels(name, srcs, hdrs = [], deps = [], visibility = None):
                 "-O3",
                 "-fno-math-errno",
                 "-fno-trapping-math",
+                # `#pragma omp simd reduction` is how a kernel allows a sum to be vectorised. Peeling
+                # for alignment would make its order depend on the address.
+                "-fopenmp-simd",
+                "--param=vect-max-peeling-for-alignment=0",
                 "-mprefer-vector-width=512",
             ],
             deps = deps,

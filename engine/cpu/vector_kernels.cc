@@ -1,0 +1,181 @@
+// The vector kernels on the CPU but for AdamW (adamw.cc). Each is bound by memory: one pass.
+
+#include "engine/vector_kernels.h"
+
+#include "engine/cpu/adamw.h"
+#include "engine/cpu/dispatch.h"
+#include "engine/cpu/parallel.h"
+#include "engine/cpu/random_tile.h"
+#include "engine/vector_math.h"
+
+namespace pando::PANDO_ISA {
+namespace {
+
+// Elements per task: long enough to hide a thread's start, short enough to share evenly.
+constexpr int64_t kGrain = 32768;
+
+double Factor(double a, const float* factor) {
+  return factor == nullptr ? a : a * static_cast<double>(*factor);
+}
+
+template <typename T>
+T FromDouble(double x) {
+  return static_cast<T>(x);
+}
+template <>
+BFloat16 FromDouble(double x) {
+  return ToBFloat16(OddFloat(x));
+}
+template <>
+Float16 FromDouble(double x) {
+  return ToFloat16(OddFloat(x));
+}
+
+void Fill(const FillArgs& args, void* /*stream*/) {
+  Dispatch<float, BFloat16, Float16, double, int32_t, int64_t>("fill", args.dtype, [&](auto tag) {
+    using T = decltype(tag);
+    T* y = static_cast<T*>(args.y);
+    const T value = FromDouble<T>(args.value);
+    ParallelFor(args.n, kGrain, [&](int64_t begin, int64_t end) {
+      const T v = value;
+      for (int64_t i = begin; i < end; ++i) y[i] = v;
+    });
+  });
+}
+
+template <typename Y, typename X>
+void AxpyTyped(const AxpyArgs& args) {
+  using C = ComputeType<Y>;
+  Y* y = static_cast<Y*>(args.y);
+  const X* x = static_cast<const X*>(args.x);
+  const C a = static_cast<C>(Factor(args.a, args.factor));
+  ParallelFor(args.n, kGrain, [&](int64_t begin, int64_t end) {
+    const C f = a;
+#pragma GCC ivdep
+    for (int64_t i = begin; i < end; ++i) y[i] = RoundTo<Y>(ToFloat(y[i]) + f * C{ToFloat(x[i])});
+  });
+}
+
+void Axpy(const AxpyArgs& args, void* /*stream*/) {
+  if (args.x_dtype == args.y_dtype) {
+    Dispatch<float, BFloat16, Float16, double>(
+        "axpy", args.y_dtype, [&](auto tag) { AxpyTyped<decltype(tag), decltype(tag)>(args); });
+    return;
+  }
+  if (args.y_dtype != DType::kF32) UnsupportedDType("axpy", args.y_dtype);
+  Dispatch<BFloat16, Float16>("axpy", args.x_dtype,
+                              [&](auto tag) { AxpyTyped<float, decltype(tag)>(args); });
+}
+
+void Scale(const ScaleArgs& args, void* /*stream*/) {
+  Dispatch<float, BFloat16, Float16, double>("scale", args.dtype, [&](auto tag) {
+    using T = decltype(tag);
+    T* x = static_cast<T*>(args.x);
+    const auto a = static_cast<ComputeType<T>>(Factor(args.a, args.factor));
+    ParallelFor(args.n, kGrain, [&](int64_t begin, int64_t end) {
+      const auto f = a;
+      for (int64_t i = begin; i < end; ++i) x[i] = RoundTo<T>(f * ToFloat(x[i]));
+    });
+  });
+}
+
+template <typename Y, typename X>
+Y CastElement(X x) {
+  if constexpr (sizeof(X) == sizeof(double)) {
+    return FromDouble<Y>(x);
+  } else if constexpr (sizeof(Y) == sizeof(double)) {
+    return ToFloat(x);
+  } else {
+    return RoundTo<Y>(ToFloat(x));
+  }
+}
+
+void Cast(const CastArgs& args, void* /*stream*/) {
+  Dispatch<float, BFloat16, Float16, double>("cast", args.y_dtype, [&](auto y_tag) {
+    using Y = decltype(y_tag);
+    Dispatch<float, BFloat16, Float16, double>("cast", args.x_dtype, [&](auto x_tag) {
+      using X = decltype(x_tag);
+      Y* __restrict y = static_cast<Y*>(args.y);
+      const X* __restrict x = static_cast<const X*>(args.x);
+      ParallelFor(args.n, kGrain, [=](int64_t begin, int64_t end) {
+#pragma GCC ivdep
+        for (int64_t i = begin; i < end; ++i) y[i] = CastElement<Y>(x[i]);
+      });
+    });
+  });
+}
+
+void StochasticCast(const StochasticCastArgs& args, void* /*stream*/) {
+  ParallelFor(args.n, kGrain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; i += kRandomTile) {
+      const int64_t count = i + kRandomTile < end ? kRandomTile : end - i;
+      const RandomTile random(args.key, 0, args.first_element + i, count);
+      const uint32_t* bits = random.data();
+      const float* x = args.x + i;
+      BFloat16* y = args.y + i;
+#pragma GCC ivdep
+      for (int64_t j = 0; j < count; ++j) y[j] = StochasticBFloat16(x[j], bits[j]);
+    }
+  });
+}
+
+void SumSquares(const SumSquaresArgs& args, void* /*stream*/) {
+  Dispatch<float, BFloat16, Float16, double>("sum_squares", args.dtype, [&](auto tag) {
+    const auto* x = static_cast<const decltype(tag)*>(args.x);
+    ParallelFor(args.n, kSumSquaresChunk, [&](int64_t begin, int64_t end) {
+      double sum = 0;
+#pragma omp simd reduction(+ : sum)
+      for (int64_t i = begin; i < end; ++i) {
+        const double v = ToFloat(x[i]);
+        sum += v * v;
+      }
+      args.scratch[begin / kSumSquaresChunk] = sum;
+    });
+  });
+  double total = 0;
+  for (int64_t c = 0; c < SumSquaresScratch(args.n); ++c) total += args.scratch[c];
+  *args.out = args.accumulate ? *args.out + total : total;
+}
+
+// Infinity and NaN are the values whose exponent bits are all ones.
+bool AnyNonFinite(const uint16_t* bits, int64_t n, uint16_t exponent) {
+  int any = 0;
+#pragma omp simd reduction(| : any)
+  for (int64_t i = 0; i < n; ++i) any |= (bits[i] & exponent) == exponent;
+  return any != 0;
+}
+bool AnyNonFinite(const BFloat16* x, int64_t n) { return AnyNonFinite(&x->bits, n, 0x7F80u); }
+bool AnyNonFinite(const Float16* x, int64_t n) { return AnyNonFinite(&x->bits, n, 0x7C00u); }
+
+template <typename T>
+bool AnyNonFinite(const T* x, int64_t n) {
+  int any = 0;
+#pragma omp simd reduction(| : any)
+  for (int64_t i = 0; i < n; ++i) any |= !(x[i] - x[i] == 0);
+  return any != 0;
+}
+
+void NonFinite(const NonFiniteArgs& args, void* /*stream*/) {
+  Dispatch<float, BFloat16, Float16, double>("non_finite", args.dtype, [&](auto tag) {
+    const auto* x = static_cast<const decltype(tag)*>(args.x);
+    ParallelFor(args.n, kGrain, [&](int64_t begin, int64_t end) {
+      if (AnyNonFinite(x + begin, end - begin)) __atomic_fetch_or(args.flag, 1, __ATOMIC_RELAXED);
+    });
+  });
+}
+
+}  // namespace
+
+extern const VectorKernels kVectorKernels;
+const VectorKernels kVectorKernels = {
+    .fill = Fill,
+    .axpy = Axpy,
+    .scale = Scale,
+    .cast = Cast,
+    .stochastic_cast = StochasticCast,
+    .sum_squares = SumSquares,
+    .non_finite = NonFinite,
+    .adamw = AdamW,
+};
+
+}  // namespace pando::PANDO_ISA
