@@ -3,9 +3,9 @@
 #include <cstddef>
 #include <cstdint>
 
-/// Functions that CPU and CUDA code share are marked with this. In kernels that are compiled once per
-/// instruction-set level they are always inlined: a copy compiled for x86-64-v4 must not become the
-/// one that the linker keeps for all.
+/// Functions that CPU and CUDA code share are marked with this. In kernels that are compiled once
+/// per instruction-set level they are always inlined: a copy compiled for x86-64-v4 must not become
+/// the one that the linker keeps for all.
 #if defined(__CUDACC__)
 #define PANDO_HOST_DEVICE __host__ __device__
 #elif defined(PANDO_ISA)
