@@ -52,8 +52,10 @@ FlatParameters::FlatParameters(const ParameterRegistry& registry, DType dtype, D
   }
   for (const FlatLayout::Entry& e : layout_.entries()) {
     Parameter& p = *e.parameter;
-    p.Place(Tensor::View(values_.storage(), e.offset, p.shape(), dtype));
-    if (training) p.PlaceGrad(Tensor::View(grads_.storage(), e.offset, p.shape(), grads_.dtype()));
+    p.Place(Tensor::View(values_.storage(), e.offset, p.padded_shape(), dtype));
+    if (training) {
+      p.PlaceGrad(Tensor::View(grads_.storage(), e.offset, p.padded_shape(), grads_.dtype()));
+    }
   }
 }
 
@@ -105,9 +107,16 @@ const FlatLayout::Entry& FlatParameters::EntryOf(const Parameter& p) const {
 }
 
 std::vector<float> FlatParameters::ReadParameter(const Parameter& p) {
-  Require(masters_.defined(), "no f32 values to read ", p.name(), " from");
-  return Tensor::View(masters_.storage(), EntryOf(p).offset, p.shape(), DType::kF32)
-      .ToHost<float>();
+  const Tensor& from = masters_.defined() ? masters_ : values_;
+  const Tensor place = Tensor::View(from.storage(), EntryOf(p).offset, p.shape(), from.dtype());
+  Tensor f32 = Tensor::Empty(p.shape(), DType::kF32, device(), p.name());
+  device().current_stream().Launch(device().vector_kernels().cast,
+                                   CastArgs{.y = f32.mutable_data(),
+                                            .y_dtype = DType::kF32,
+                                            .x = place.data(),
+                                            .x_dtype = place.dtype(),
+                                            .n = f32.numel()});
+  return f32.ToHost<float>();
 }
 
 void FlatParameters::WriteParameter(const Parameter& p, std::span<const float> values) {

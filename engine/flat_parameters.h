@@ -30,7 +30,7 @@ class FlatLayout {
   struct Entry {
     Parameter* parameter;
     int64_t offset;  // in elements
-    int64_t end() const { return offset + parameter->shape().numel(); }
+    int64_t end() const { return offset + parameter->padded_shape().numel(); }
   };
   /// A run of elements that the optimizer treats alike.
   struct Run {
@@ -86,7 +86,7 @@ class FlatParameters {
   /// Tells parameters that their values have changed (after an optimizer step).
   void MarkChanged();
 
-  /// Reads and writes parts of one parameter's master (f32; not for f64) from the host.
+  /// Reads and writes one parameter's f32 value (in f64, of f32 precision), without its padding.
   std::vector<float> ReadParameter(const Parameter& p);
   /// Takes effect in the values with ValuesFromMasters.
   void WriteParameter(const Parameter& p, std::span<const float> values);

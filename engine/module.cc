@@ -23,10 +23,19 @@ void ParameterRegistry::Add(Parameter* parameter) {
   parameters_.push_back(parameter);
 }
 
+namespace {
+Shape WithMoreRows(const Shape& shape, int64_t rows) {
+  std::vector<int64_t> dims = shape.dims();
+  if (rows > 0) dims.at(0) += rows;
+  return Shape(std::move(dims));
+}
+}  // namespace
+
 Parameter::Parameter(const Scope& scope, const std::string& name, Shape shape,
-                     Initializer initializer, WeightDecay decay)
+                     Initializer initializer, WeightDecay decay, int64_t padding_rows)
     : name_((scope / name).path()),
       shape_(std::move(shape)),
+      padded_shape_(WithMoreRows(shape_, padding_rows)),
       initializer_(initializer),
       decay_(decay) {
   scope.registry().Add(this);
@@ -44,14 +53,14 @@ const Tensor& Parameter::grad() const {
 }
 
 void Parameter::Place(Tensor value) {
-  Require(value.shape() == shape_, "parameter ", name_, " is ", shape_.ToString(), ", its place ",
-          Describe(value));
+  Require(value.shape() == padded_shape_, "parameter ", name_, " is ", padded_shape_.ToString(),
+          ", its place ", Describe(value));
   value_ = std::move(value);
   value_.set_parameter(this);
 }
 
 void Parameter::PlaceGrad(Tensor grad) {
-  Require(grad.shape() == shape_, "parameter ", name_, " is ", shape_.ToString(),
+  Require(grad.shape() == padded_shape_, "parameter ", name_, " is ", padded_shape_.ToString(),
           ", the place of its gradient ", Describe(grad));
   grad_ = std::move(grad);
   has_grad_ = false;

@@ -19,16 +19,20 @@ enum class WeightDecay { kYes, kNo };
 /// runs the training (FlatParameters, ZeRO). Immovable: tapes and optimizers hold its address.
 class Parameter {
  public:
-  /// Declares `name` within `scope`, whose registry then lists it. Throws InvalidArgument for a
-  /// name declared twice.
+  /// Declares `name` within `scope`, whose registry then lists it. `padding_rows` rows follow the
+  /// outermost dimension in memory, always zero, absent from files and counts: a vocabulary padded
+  /// for speed. Throws InvalidArgument for a name declared twice.
   Parameter(const Scope& scope, const std::string& name, Shape shape, Initializer initializer,
-            WeightDecay decay);
+            WeightDecay decay, int64_t padding_rows = 0);
   Parameter(const Parameter&) = delete;
   Parameter& operator=(const Parameter&) = delete;
 
   /// Full name, as in "h.0.attn.c_attn.weight".
   const std::string& name() const { return name_; }
+  /// As the model means it and files hold it.
   const Shape& shape() const { return shape_; }
+  /// As it lies in memory, padding rows included: the shape of value() and grad().
+  const Shape& padded_shape() const { return padded_shape_; }
   const Initializer& initializer() const { return initializer_; }
   bool decays() const { return decay_ == WeightDecay::kYes; }
 
@@ -61,6 +65,7 @@ class Parameter {
  private:
   std::string name_;
   Shape shape_;
+  Shape padded_shape_;
   Initializer initializer_;
   WeightDecay decay_;
   bool requires_grad_ = true;

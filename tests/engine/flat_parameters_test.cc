@@ -134,6 +134,19 @@ TEST(FlatParameters, UnreachedGradientsBecomeZero) {
   EXPECT_EQ(model.b.grad().ToHost<float>()[4], 9);
 }
 
+TEST(FlatParameters, PaddingRowsAreZeroAndAbsent) {
+  ParameterRegistry registry;
+  Parameter p(registry.Root(), "wte", {3, 2}, Initializer::Ones(), WeightDecay::kYes, 5);
+  FlatParameters flat(registry, DType::kF32, CpuDevice());
+  flat.Initialize(1);
+  EXPECT_EQ(p.value().shape(), (Shape{8, 2}));
+  EXPECT_EQ(registry.numel(), 6);
+  std::vector<float> want(6, 1.0F);
+  EXPECT_EQ(flat.ReadParameter(p), want);
+  want.resize(16, 0.0F);
+  EXPECT_EQ(p.value().ToHost<float>(), want);
+}
+
 TEST(Schedule, ClosedForms) {
   const Schedule cosine{Schedule::Kind::kCosine, 1e-3, 1e-4, 100, 2000};
   EXPECT_DOUBLE_EQ(cosine.At(0), 1e-3 / 101);
