@@ -1,0 +1,173 @@
+// The CPU with deferred streams: see cpu_device.h.
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "engine/allocator.h"
+#include "engine/cpu/cpu_device.h"
+#include "engine/cpu/cpu_memory.h"
+#include "engine/error.h"
+#include "engine/random.h"
+
+namespace pando {
+namespace {
+
+/// How often an event was recorded (submitted) and how often that record has run. Shared with the
+/// queues, so that a destroyed Event does no harm to work that still refers to it.
+struct EventState {
+  int64_t recorded = 0;
+  int64_t done = 0;
+};
+
+/// One piece of queued work: `ready` says whether it may run yet.
+struct Task {
+  std::function<bool()> ready;
+  std::function<void()> run;
+};
+
+using Queue = std::deque<Task>;
+
+/// All queues of a device, and the die that picks the next one to advance.
+class Scheduler {
+ public:
+  explicit Scheduler(uint64_t seed) : key_{.seed = seed, .site = HashName("deferred"), .step = 0} {}
+
+  void Add(Queue* queue) {
+    const std::lock_guard<std::recursive_mutex> lock(mu_);
+    queues_.push_back(queue);
+  }
+  void Remove(Queue* queue) {
+    RunUntil([queue] { return queue->empty(); });
+    const std::lock_guard<std::recursive_mutex> lock(mu_);
+    std::erase(queues_, queue);
+  }
+  void Push(Queue& queue, Task task) {
+    const std::lock_guard<std::recursive_mutex> lock(mu_);
+    queue.push_back(std::move(task));
+  }
+
+  /// Runs tasks, each from a queue drawn at random among those that can go on, until `done`.
+  void RunUntil(const std::function<bool()>& done) {
+    const std::lock_guard<std::recursive_mutex> lock(mu_);
+    while (!done()) {
+      std::vector<Queue*> ready;
+      for (Queue* q : queues_) {
+        if (!q->empty() && q->front().ready()) ready.push_back(q);
+      }
+      if (ready.empty()) throw DeviceError("deferred streams wait for each other for ever");
+      Queue& queue = *ready[RandomBits(key_, 0, draws_++) % ready.size()];
+      const Task task = std::move(queue.front());
+      queue.pop_front();
+      task.run();
+    }
+  }
+
+  bool AllEmpty() const {
+    for (const Queue* q : queues_) {
+      if (!q->empty()) return false;
+    }
+    return true;
+  }
+
+ private:
+  std::recursive_mutex mu_;
+  RandomKey key_;
+  uint64_t draws_ = 0;
+  std::vector<Queue*> queues_;
+};
+
+class DeferredEvent : public Event {
+ public:
+  explicit DeferredEvent(Scheduler& scheduler) : scheduler_(scheduler) {}
+  void Synchronize() override {
+    const int64_t want = state_->recorded;
+    scheduler_.RunUntil([this, want] { return state_->done >= want; });
+  }
+  const std::shared_ptr<EventState>& state() const { return state_; }
+
+ private:
+  Scheduler& scheduler_;
+  std::shared_ptr<EventState> state_ = std::make_shared<EventState>();
+};
+
+class DeferredStream : public Stream {
+ public:
+  DeferredStream(Device& device, Scheduler& scheduler) : device_(device), scheduler_(scheduler) {
+    scheduler_.Add(&queue_);
+  }
+  ~DeferredStream() override { scheduler_.Remove(&queue_); }
+
+  void Copy(void* dst, const void* src, int64_t bytes, CopyKind /*kind*/) override {
+    Push([=] { CopyBytes(dst, src, bytes); });
+  }
+  void SetBytes(void* dst, int value, int64_t bytes) override {
+    Push([=] { std::memset(dst, value, static_cast<size_t>(bytes)); });
+  }
+  void Record(Event& event) override {
+    auto state = static_cast<DeferredEvent&>(event).state();
+    const int64_t number = ++state->recorded;
+    Push([state, number] { state->done = number; });
+  }
+  void Wait(Event& event) override {
+    auto state = static_cast<DeferredEvent&>(event).state();
+    const int64_t want = state->recorded;
+    scheduler_.Push(queue_, {[state, want] { return state->done >= want; }, [] {}});
+  }
+  void Synchronize() override {
+    scheduler_.RunUntil([this] { return queue_.empty(); });
+  }
+  Device& device() override { return device_; }
+
+ protected:
+  void Submit(void (*run)(const void*, void*), const void* call, size_t size) override {
+    // Units of max_align_t, so that the copy is aligned as the original was.
+    auto copy = std::make_shared<std::vector<std::max_align_t>>(
+        (size + sizeof(std::max_align_t) - 1) / sizeof(std::max_align_t));
+    std::memcpy(copy->data(), call, size);
+    Push([run, copy] { run(copy->data(), nullptr); });
+  }
+
+ private:
+  void Push(std::function<void()> run) {
+    scheduler_.Push(queue_, {[] { return true; }, std::move(run)});
+  }
+
+  Device& device_;
+  Scheduler& scheduler_;
+  Queue queue_;
+};
+
+class DeferredCpu : public CpuMemory {
+ public:
+  explicit DeferredCpu(uint64_t seed) : scheduler_(seed) {
+    SetFirstStream(NewStream());
+    allocator().SetPoison(true);
+  }
+  ~DeferredCpu() override {
+    allocator().ReleaseCached();
+    SetFirstStream(nullptr);
+  }
+  std::unique_ptr<Stream> NewStream() override {
+    return std::make_unique<DeferredStream>(*this, scheduler_);
+  }
+  std::unique_ptr<Event> NewEvent() override { return std::make_unique<DeferredEvent>(scheduler_); }
+  void Synchronize() override {
+    scheduler_.RunUntil([this] { return scheduler_.AllEmpty(); });
+  }
+
+ private:
+  Scheduler scheduler_;
+};
+
+}  // namespace
+
+std::unique_ptr<Device> NewDeferredCpuDevice(uint64_t seed) {
+  return std::make_unique<DeferredCpu>(seed);
+}
+
+}  // namespace pando

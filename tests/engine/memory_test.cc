@@ -1,0 +1,161 @@
+// The allocator, storage and streams.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "engine/allocator.h"
+#include "engine/cpu/cpu_device.h"
+#include "engine/tensor.h"
+
+namespace pando {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+
+TEST(Allocator, ReusesFreedBlocks) {
+  const auto device = NewDeferredCpuDevice(1);
+  const void* first = nullptr;
+  for (int i = 0; i < 10; ++i) {
+    Tensor a = Tensor::Empty({3 * kMiB}, DType::kF32, *device);
+    Tensor b = Tensor::Empty({1000}, DType::kF32, *device);
+    if (i == 0) first = a.data();
+    EXPECT_EQ(a.data(), first);
+  }
+  EXPECT_EQ(device->allocator().stats().system_allocations, 2);
+  EXPECT_EQ(device->allocator().stats().in_use, 0);
+}
+
+TEST(Allocator, SplitsAndMerges) {
+  const auto device = NewDeferredCpuDevice(1);
+  Tensor::Empty({16 * kMiB}, DType::kI32, *device);
+  {
+    std::vector<Tensor> parts;
+    for (int i = 0; i < 16; ++i) parts.push_back(Tensor::Empty({kMiB}, DType::kI32, *device));
+    std::swap(parts[3], parts[11]);
+    while (!parts.empty()) parts.erase(parts.begin() + parts.size() / 2);
+  }
+  Tensor::Empty({16 * kMiB}, DType::kI32, *device);
+  EXPECT_EQ(device->allocator().stats().system_allocations, 1);
+  EXPECT_EQ(device->allocator().stats().peak_in_use, 64 * kMiB);
+}
+
+TEST(Allocator, BudgetNamesWhatDidNotFit) {
+  const auto device = NewDeferredCpuDevice(1);
+  device->allocator().SetBudget(64 * kMiB);
+  Tensor a = Tensor::Empty({8, kMiB}, DType::kF32, *device, "a");
+  EXPECT_THAT(
+      [&] {
+        Tensor::Empty({16, kMiB}, DType::kF32, *device, "attention scores");
+      },
+      ::testing::ThrowsMessage<OutOfMemory>(
+          AllOf(HasSubstr("attention scores [16, 1048576] (64.0 MiB)"),
+                HasSubstr("32.0 MiB in use of a budget of 64.0 MiB, 32.0 MiB left"))));
+  // Cached blocks of other sizes make room.
+  a = Tensor();
+  Tensor b = Tensor::Empty({16, kMiB}, DType::kF32, *device, "b");
+  EXPECT_EQ(device->allocator().stats().reserved, 64 * kMiB);
+  EXPECT_THAT(device->allocator().InUseByName(), ElementsAre(std::pair("b", 64 * kMiB)));
+}
+
+TEST(Allocator, PeakFollowsUseAndResets) {
+  const auto device = NewDeferredCpuDevice(1);
+  Tensor::Empty({4 * kMiB}, DType::kI64, *device);
+  device->allocator().ResetPeak();
+  EXPECT_EQ(device->allocator().stats().peak_in_use, 0);
+}
+
+// Work on two streams in every order that a seed draws: without the wait, some seed must show it.
+std::vector<float> CopyAcrossStreams(uint64_t seed, bool with_wait) {
+  const auto device = NewDeferredCpuDevice(seed);
+  const auto second = device->NewStream();
+  const auto filled = device->NewEvent();
+  const auto copied = device->NewEvent();
+  Tensor from = Tensor::Empty({2}, DType::kF32, *device);
+  Tensor to = Tensor::Empty({2}, DType::kF32, *device);
+  from.SetZero();
+  device->current_stream().Record(*filled);
+  if (with_wait) second->Wait(*filled);
+  second->Copy(to.mutable_data(), from.data(), to.bytes(), CopyKind::kDeviceToDevice);
+  second->Record(*copied);
+  device->current_stream().Wait(*copied);
+  return to.ToHost<float>();
+}
+
+TEST(DeferredStreams, AWaitMakesItRightInEveryOrder) {
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    EXPECT_THAT(CopyAcrossStreams(seed, true), ElementsAre(0, 0)) << seed;
+  }
+}
+
+TEST(DeferredStreams, AMissingWaitShows) {
+  int wrong = 0;
+  for (uint64_t seed = 0; seed < 20; ++seed) wrong += std::isnan(CopyAcrossStreams(seed, false)[0]);
+  EXPECT_GT(wrong, 0);
+}
+
+TEST(DeferredStreams, NothingRunsBeforeSynchronisation) {
+  const auto device = NewDeferredCpuDevice(1);
+  Tensor t = Tensor::Empty({1}, DType::kF32, *device);
+  t.SetZero();
+  EXPECT_EQ(device->allocator().stats().system_allocations, 1);
+  const float early = *static_cast<const float*>(t.data());
+  device->Synchronize();
+  EXPECT_EQ(*static_cast<const float*>(t.data()), 0.0F);
+  (void)early;  // whatever the system's memory held
+}
+
+TEST(DeferredStreams, ABlockUsedByAnotherStreamIsNotReusedTooEarly) {
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    const auto device = NewDeferredCpuDevice(seed);
+    const auto second = device->NewStream();
+    Tensor kept = Tensor::Empty({4}, DType::kF32, *device);
+    {
+      Tensor t = Tensor::Zeros({4}, DType::kF32, *device);
+      const auto ready = device->NewEvent();
+      device->current_stream().Record(*ready);
+      second->Wait(*ready);
+      second->Copy(kept.mutable_data(), t.data(), t.bytes(), CopyKind::kDeviceToDevice);
+      t.storage()->RecordUse(*second);
+    }
+    Tensor reused = Tensor::Empty({4}, DType::kF32, *device);  // poisoned when handed out
+    device->Synchronize();
+    EXPECT_THAT(kept.ToHost<float>(), ElementsAre(0, 0, 0, 0)) << seed;
+  }
+}
+
+TEST(DeferredStreams, WaitingForEachOtherIsAnError) {
+  const auto device = NewDeferredCpuDevice(1);
+  const auto a = device->NewEvent();
+  const auto b = device->NewEvent();
+  {
+    const auto other = device->NewStream();
+    // Recorded behind waits for each other.
+    a->Synchronize();  // never recorded: no wait
+    other->Record(*a);
+    device->current_stream().Wait(*a);
+    device->current_stream().Record(*b);
+    other->Wait(*b);
+    EXPECT_NO_THROW(device->Synchronize());
+  }
+}
+
+TEST(Tensor, ViewsAndErrors) {
+  Tensor t = Tensor::FromHost(std::vector<int32_t>{1, 2, 3, 4, 5, 6}, {3, 2}, CpuDevice(), "ids");
+  EXPECT_THAT(t.Narrow(1, 2).ToHost<int32_t>(), ElementsAre(3, 4, 5, 6));
+  EXPECT_EQ(t.Reshape({-1, 3}).shape(), (Shape{2, 3}));
+  EXPECT_EQ(t.dim(-1), 2);
+  EXPECT_THROW(t.Reshape({4, -1}), InvalidArgument);
+  EXPECT_THROW(t.Narrow(2, 2), InvalidArgument);
+  EXPECT_THROW(t.data<float>(), InvalidArgument);
+  EXPECT_THROW(t.dim(2), InvalidArgument);
+  EXPECT_THROW(Shape({int64_t{1} << 40, int64_t{1} << 40}), InvalidArgument);
+  EXPECT_THROW(Tensor().data(), InvalidArgument);
+  EXPECT_EQ(Tensor::Empty({0, 5}, DType::kF32, CpuDevice()).ToHost<float>().size(), 0U);
+}
+
+}  // namespace
+}  // namespace pando

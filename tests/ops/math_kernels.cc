@@ -1,0 +1,29 @@
+#include "tests/ops/math_kernels.h"
+
+#include "ops/math.h"
+
+namespace pando::PANDO_ISA {
+namespace {
+
+void ExpAll(const float* x, float* y, int64_t n) {
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) y[i] = Exp(x[i]);
+}
+
+void GeluAll(const float* x, float* y, int64_t n) {
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) y[i] = Gelu(x[i]);
+}
+
+void GeluDerivativeAll(const float* x, float* y, int64_t n) {
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) y[i] = GeluDerivative(x[i]);
+}
+
+}  // namespace
+
+extern const MathKernels kMathKernels;
+const MathKernels kMathKernels = {
+    .exp = ExpAll, .gelu = GeluAll, .gelu_derivative = GeluDerivativeAll};
+
+}  // namespace pando::PANDO_ISA
