@@ -31,7 +31,7 @@ ensure_packages() {
   mapfile -t missing < <(missing_packages "$@")
   ((${#missing[@]})) || return 0
   local install="apt-get install -y --no-install-recommends ${missing[*]}"
-  if ((EUID != 0)); then
+  if [[ $(id -u) != 0 ]]; then
     command -v sudo >/dev/null ||
       die "${#missing[@]} packages are missing; as root, run: apt-get update && $install"
     sudo=(sudo)
