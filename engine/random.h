@@ -16,17 +16,33 @@ struct Philox4 {
   uint32_t v[4];
 };
 
-/// One block of Philox4x32-10. Pure integer arithmetic, so it vectorises over counters.
-PANDO_HOST_DEVICE PANDO_ALWAYS_INLINE Philox4 Philox(uint32_t key0, uint32_t key1, Philox4 c) {
-  for (int round = 0; round < 10; ++round) {
-    const uint64_t p0 = static_cast<uint64_t>(0xD2511F53u) * c.v[0];
-    const uint64_t p1 = static_cast<uint64_t>(0xCD9E8D57u) * c.v[2];
-    c = Philox4{{static_cast<uint32_t>(p1 >> 32) ^ c.v[1] ^ key0, static_cast<uint32_t>(p1),
-                 static_cast<uint32_t>(p0 >> 32) ^ c.v[3] ^ key1, static_cast<uint32_t>(p0)}};
-    key0 += 0x9E3779B9u;
-    key1 += 0xBB67AE85u;
+/// The two words of key.
+struct PhiloxKey {
+  uint32_t v[2];
+};
+
+inline constexpr int kPhiloxRounds = 10;
+
+/// One round.
+PANDO_HOST_DEVICE PANDO_ALWAYS_INLINE Philox4 PhiloxRound(PhiloxKey key, Philox4 c) {
+  const uint64_t p0 = static_cast<uint64_t>(0xD2511F53u) * c.v[0];
+  const uint64_t p1 = static_cast<uint64_t>(0xCD9E8D57u) * c.v[2];
+  return {{static_cast<uint32_t>(p1 >> 32) ^ c.v[1] ^ key.v[0], static_cast<uint32_t>(p1),
+           static_cast<uint32_t>(p0 >> 32) ^ c.v[3] ^ key.v[1], static_cast<uint32_t>(p0)}};
+}
+
+/// The key of the next round.
+PANDO_HOST_DEVICE PANDO_ALWAYS_INLINE PhiloxKey NextPhiloxKey(PhiloxKey key) {
+  return {{key.v[0] + 0x9E3779B9u, key.v[1] + 0xBB67AE85u}};
+}
+
+/// One block of Philox4x32-10.
+PANDO_HOST_DEVICE PANDO_ALWAYS_INLINE Philox4 Philox(PhiloxKey key, Philox4 counter) {
+  for (int round = 0; round < kPhiloxRounds; ++round) {
+    counter = PhiloxRound(key, counter);
+    key = NextPhiloxKey(key);
   }
-  return c;
+  return counter;
 }
 
 /// Where a random number is drawn. `site` is a hash of the drawing module's name (HashName).
@@ -36,18 +52,25 @@ struct RandomKey {
   uint32_t step = 0;
 };
 
+PANDO_HOST_DEVICE PANDO_ALWAYS_INLINE PhiloxKey PhiloxKeyOf(const RandomKey& k) {
+  return {{static_cast<uint32_t>(k.seed) ^ k.site, static_cast<uint32_t>(k.seed >> 32)}};
+}
+
+/// Counter layout: 44 bits of block index within the sample, 52 bits of sample, 32 of step; the
+/// site is mixed into the key.
+PANDO_HOST_DEVICE PANDO_ALWAYS_INLINE Philox4 PhiloxCounter(uint32_t step, uint64_t sample,
+                                                            uint64_t block) {
+  return {{static_cast<uint32_t>(block),
+           static_cast<uint32_t>(block >> 32 & 0xFFFu) |
+               static_cast<uint32_t>(sample >> 32 & 0xFFFFFu) << 12,
+           static_cast<uint32_t>(sample), step}};
+}
+
 /// The block of four words that holds element `element` (elements 4i .. 4i + 3 share a block) of
-/// global sample `sample`. Counter layout: 44 bits of block index within the sample, 52 bits of
-/// sample, 32 of step; the site is mixed into the key.
+/// global sample `sample`.
 PANDO_HOST_DEVICE PANDO_ALWAYS_INLINE Philox4 RandomBlock(const RandomKey& k, uint64_t sample,
                                                           uint64_t element) {
-  const uint64_t block = element / 4;
-  const Philox4 counter{{static_cast<uint32_t>(block),
-                         static_cast<uint32_t>(block >> 32 & 0xFFFu) |
-                             static_cast<uint32_t>(sample >> 32 & 0xFFFFFu) << 12,
-                         static_cast<uint32_t>(sample), k.step}};
-  return Philox(static_cast<uint32_t>(k.seed) ^ k.site, static_cast<uint32_t>(k.seed >> 32),
-                counter);
+  return Philox(PhiloxKeyOf(k), PhiloxCounter(k.step, sample, element / 4));
 }
 
 /// The 32 random bits of one element.

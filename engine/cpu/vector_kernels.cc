@@ -119,17 +119,23 @@ void StochasticCast(const StochasticCastArgs& args, void* /*stream*/) {
   });
 }
 
+// In a function of its own: within a generic lambda GCC 12 ignores the pragma.
+template <typename T>
+double SumSquaresOf(const T* x, int64_t n) {
+  double sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < n; ++i) {
+    const double v = ToFloat(x[i]);
+    sum += v * v;
+  }
+  return sum;
+}
+
 void SumSquares(const SumSquaresArgs& args, void* /*stream*/) {
   Dispatch<float, BFloat16, Float16, double>("sum_squares", args.dtype, [&](auto tag) {
     const auto* x = static_cast<const decltype(tag)*>(args.x);
     ParallelFor(args.n, kSumSquaresChunk, [&](int64_t begin, int64_t end) {
-      double sum = 0;
-#pragma omp simd reduction(+ : sum)
-      for (int64_t i = begin; i < end; ++i) {
-        const double v = ToFloat(x[i]);
-        sum += v * v;
-      }
-      args.scratch[begin / kSumSquaresChunk] = sum;
+      args.scratch[begin / kSumSquaresChunk] = SumSquaresOf(x + begin, end - begin);
     });
   });
   double total = 0;
