@@ -3,10 +3,13 @@
 
 Each measurement is a process of its own with the same thread count. All PyTorch variants run
 once (torch_step.py lists them), then the best of them and Pando run in turn, A B A B, --rounds
-times; best and median over all timed steps and the peak resident memory are reported. On an AMD
-processor MKL keeps to its AVX2 kernels; f32 PyTorch is also timed with MKL persuaded by a preloaded
-two-line library to use AVX512 (`+mkl512`), so that the peer is taken at its best. For the same
-reason the `pure` variants count, though without f32 masters small updates are lost in them.
+times; best and median over all timed steps and the peak resident memory are reported; `cpu s` is
+the least processor time of a step, which neighbours on a shared machine disturb least (with
+--env OMP_WAIT_POLICY=passive, or waiting threads count too).
+
+The peer is taken at its best. On an AMD processor MKL keeps to its AVX2 kernels; f32 PyTorch is also
+timed with MKL persuaded by a preloaded two-line library to use AVX512 (`+mkl512`). The `pure`
+variants count, though without f32 masters small updates are lost in them.
 """
 
 import argparse
@@ -141,6 +144,9 @@ class Side:
             "step_seconds_best": self.best,
             "step_seconds_median": statistics.median(
                 r["step_seconds_median"] for r in self.reports),
+            "step_cpu_seconds_best": min(
+                (r["step_cpu_seconds_best"] for r in self.reports
+                 if "step_cpu_seconds_best" in r), default=None),
             "tokens_per_second": tokens / self.best,
             "peak_memory_bytes": max(self.peaks),
             "runs": len(self.reports),
@@ -184,8 +190,8 @@ def torch_sides(args, options, env, shim):
     for name in variants:
         variant = name.removesuffix(MKL_SUFFIX)
         own = dict(env, LD_PRELOAD=shim) if variant != name and shim else env
-        sides.append(Side("torch " + name,
-                          [args.python, TORCH_STEP, "--variant", variant, *options], own, args.wait_idle))
+        command = [args.python, TORCH_STEP, "--variant", variant, *options]
+        sides.append(Side("torch " + name, command, own, args.wait_idle))
     return sides
 
 
@@ -216,14 +222,16 @@ def print_table(result):
     print(f"{result['torch_program']}: {result['torch_matrix_library']}")
     if result["pando_matrix_library"]:
         print(f"Pando: {result['pando_matrix_library']}")
-    print(f"\n{'':28}{'best s':>9}{'median s':>10}{'tokens/s':>10}{'peak MiB':>10}{'runs':>6}")
+    print(f"\n{'':28}{'best s':>9}{'median s':>10}{'cpu s':>9}{'tokens/s':>10}{'peak MiB':>10}"
+          f"{'runs':>6}")
     for row in result["rows"]:
         if "step_seconds_best" not in row:
             print(f"{row['name']:28}{row['error']}")
             continue
+        cpu = row["step_cpu_seconds_best"]
         print(f"{row['name']:28}{row['step_seconds_best']:9.3f}{row['step_seconds_median']:10.3f}"
-              f"{row['tokens_per_second']:10.0f}{row['peak_memory_bytes'] / 2**20:10.0f}"
-              f"{row['runs']:6d}")
+              f"{'-' if cpu is None else f'{cpu:.3f}':>9}{row['tokens_per_second']:10.0f}"
+              f"{row['peak_memory_bytes'] / 2**20:10.0f}{row['runs']:6d}")
     print()
     if result["ratio_best"]:
         print(f"Pando is {result['ratio_best']:.2f}x as fast as {result['torch_best']} "

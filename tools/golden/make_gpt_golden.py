@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes the files that Pando's GPT is checked against (tools/golden/README.md says what is in them).
+"""Writes the files that Pando's GPT is checked against (tools/golden/README.md describes them).
 
   gpt_golden.safetensors, gpt_golden.json   gradients and 20 AdamW steps of a small random GPT-2
   gpt_golden_f64.safetensors                its gradients in float64
-  hf_gpt2_tiny/                             a checkpoint saved by Hugging Face transformers, with its
-                                            logits and greedy continuations
+  hf_gpt2_tiny/                             a checkpoint saved by Hugging Face transformers, with
+                                            its logits and greedy continuations
 
 The tests read them; nothing but a change of this script calls for running it again.
 """
