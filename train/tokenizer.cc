@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "train/bpe_description.h"
 #include "train/bpe_tokenizer.h"
+#include "train/hash.h"
 #include "train/mapped_file.h"
 #include "train/simple_tokenizers.h"
 
@@ -45,9 +46,10 @@ TokenizerOr LoadFolder(const std::string& folder) {
 }  // namespace
 
 std::string Tokenizer::Fingerprint() const {
-  uint64_t hash = 0xCBF29CE484222325u;
-  for (const char c : Serialize()) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001B3u;
-  return absl::StrFormat("%016x", hash);
+  const std::string json = Serialize();
+  Fnv1a64 hash;
+  hash.Add(json.data(), json.size());
+  return absl::StrFormat("%016x", hash.hash());
 }
 
 TokenizerOr LoadTokenizer(const std::string& spec, std::string_view training_text) {
