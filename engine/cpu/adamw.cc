@@ -21,7 +21,7 @@ void UpdateTile(const AdamWArgs& args, const AdamWFactors& factors, float grad_s
   float* m = args.m;
   float* v = args.v;
   const float* grad = args.grad;
-#pragma GCC ivdep
+#pragma omp simd
   for (int64_t i = begin; i < end; ++i) AdamWElement(f, grad_scale * grad[i], p[i], m[i], v[i]);
 }
 
@@ -29,7 +29,7 @@ template <typename T>
 void CopyTile(const AdamWArgs& args, int64_t begin, int64_t end) {
   T* copy = static_cast<T*>(args.copy);
   const float* p = args.p;
-#pragma GCC ivdep
+#pragma omp simd
   for (int64_t i = begin; i < end; ++i) copy[i] = RoundTo<T>(p[i]);
 }
 
@@ -38,7 +38,7 @@ void CopyTileStochastic(const AdamWArgs& args, int64_t begin, int64_t end) {
   const uint32_t* bits = random.data();
   BFloat16* copy = static_cast<BFloat16*>(args.copy) + begin;
   const float* p = args.p + begin;
-#pragma GCC ivdep
+#pragma omp simd
   for (int64_t i = 0; i < end - begin; ++i) copy[i] = StochasticBFloat16(p[i], bits[i]);
 }
 

@@ -43,17 +43,20 @@ void Fill(const FillArgs& args, void* /*stream*/) {
   });
 }
 
+// Loops lie in functions of their own: in a generic lambda GCC 12 ignores `omp simd`.
+template <typename Y, typename X, typename C = ComputeType<Y>>
+void AxpyRange(C a, const X* x, int64_t n, Y* y) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) y[i] = RoundTo<Y>(ToFloat(y[i]) + a * C{ToFloat(x[i])});
+}
+
 template <typename Y, typename X>
 void AxpyTyped(const AxpyArgs& args) {
-  using C = ComputeType<Y>;
   Y* y = static_cast<Y*>(args.y);
   const X* x = static_cast<const X*>(args.x);
-  const C a = static_cast<C>(Factor(args.a, args.factor));
-  ParallelFor(args.n, kGrain, [&](int64_t begin, int64_t end) {
-    const C f = a;
-#pragma GCC ivdep
-    for (int64_t i = begin; i < end; ++i) y[i] = RoundTo<Y>(ToFloat(y[i]) + f * C{ToFloat(x[i])});
-  });
+  const auto a = static_cast<ComputeType<Y>>(Factor(args.a, args.factor));
+  ParallelFor(args.n, kGrain,
+              [&](int64_t begin, int64_t end) { AxpyRange(a, x + begin, end - begin, y + begin); });
 }
 
 void Axpy(const AxpyArgs& args, void* /*stream*/) {
@@ -67,15 +70,19 @@ void Axpy(const AxpyArgs& args, void* /*stream*/) {
                               [&](auto tag) { AxpyTyped<float, decltype(tag)>(args); });
 }
 
+template <typename T>
+void ScaleRange(ComputeType<T> a, int64_t n, T* x) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) x[i] = RoundTo<T>(a * ToFloat(x[i]));
+}
+
 void Scale(const ScaleArgs& args, void* /*stream*/) {
   Dispatch<float, BFloat16, Float16, double>("scale", args.dtype, [&](auto tag) {
     using T = decltype(tag);
     T* x = static_cast<T*>(args.x);
     const auto a = static_cast<ComputeType<T>>(Factor(args.a, args.factor));
-    ParallelFor(args.n, kGrain, [&](int64_t begin, int64_t end) {
-      const auto f = a;
-      for (int64_t i = begin; i < end; ++i) x[i] = RoundTo<T>(f * ToFloat(x[i]));
-    });
+    ParallelFor(args.n, kGrain,
+                [&](int64_t begin, int64_t end) { ScaleRange(a, end - begin, x + begin); });
   });
 }
 
@@ -90,36 +97,39 @@ Y CastElement(X x) {
   }
 }
 
+template <typename Y, typename X>
+void CastRange(const X* x, int64_t n, Y* y) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) y[i] = CastElement<Y>(x[i]);
+}
+
 void Cast(const CastArgs& args, void* /*stream*/) {
   Dispatch<float, BFloat16, Float16, double>("cast", args.y_dtype, [&](auto y_tag) {
-    using Y = decltype(y_tag);
+    auto* y = static_cast<decltype(y_tag)*>(args.y);
     Dispatch<float, BFloat16, Float16, double>("cast", args.x_dtype, [&](auto x_tag) {
-      using X = decltype(x_tag);
-      Y* __restrict y = static_cast<Y*>(args.y);
-      const X* __restrict x = static_cast<const X*>(args.x);
-      ParallelFor(args.n, kGrain, [=](int64_t begin, int64_t end) {
-#pragma GCC ivdep
-        for (int64_t i = begin; i < end; ++i) y[i] = CastElement<Y>(x[i]);
+      const auto* x = static_cast<const decltype(x_tag)*>(args.x);
+      ParallelFor(args.n, kGrain, [&](int64_t begin, int64_t end) {
+        CastRange(x + begin, end - begin, y + begin);
       });
     });
   });
 }
 
+void StochasticCastTile(const uint32_t* bits, const float* x, int64_t n, BFloat16* y) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) y[i] = StochasticBFloat16(x[i], bits[i]);
+}
+
 void StochasticCast(const StochasticCastArgs& args, void* /*stream*/) {
   ParallelFor(args.n, kGrain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; i += kRandomTile) {
-      const int64_t count = i + kRandomTile < end ? kRandomTile : end - i;
-      const RandomTile random(args.key, 0, args.first_element + i, count);
-      const uint32_t* bits = random.data();
-      const float* x = args.x + i;
-      BFloat16* y = args.y + i;
-#pragma GCC ivdep
-      for (int64_t j = 0; j < count; ++j) y[j] = StochasticBFloat16(x[j], bits[j]);
+      const int64_t n = i + kRandomTile < end ? kRandomTile : end - i;
+      const RandomTile random(args.key, 0, args.first_element + i, n);
+      StochasticCastTile(random.data(), args.x + i, n, args.y + i);
     }
   });
 }
 
-// In a function of its own: within a generic lambda GCC 12 ignores the pragma.
 template <typename T>
 double SumSquaresOf(const T* x, int64_t n) {
   double sum = 0;

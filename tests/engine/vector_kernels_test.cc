@@ -7,10 +7,10 @@
 #include <limits>
 #include <vector>
 
-#include "engine/cpu/parallel.h"
 #include "engine/error.h"
 #include "engine/vector_math.h"
 #include "tests/isa_tables.h"
+#include "tests/samples.h"
 
 namespace pando {
 namespace {
@@ -22,38 +22,6 @@ class VectorKernelsTest : public testing::TestWithParam<IsaTable<VectorKernels>>
 
 // 0, 1, primes, and more than one task's worth.
 const int64_t kSizes[] = {0, 1, 7, 257, 70001};
-
-// Numbers of both signs and many magnitudes.
-double Sample(int64_t i) { return std::sin(1.0 + static_cast<double>(i)) * std::exp2(i % 13 - 6); }
-
-template <typename T>
-std::vector<T> Samples(int64_t n, int64_t from = 0) {
-  std::vector<T> x(n);
-  for (int64_t i = 0; i < n; ++i) {
-    x[i] = RoundTo<T>(static_cast<ComputeType<T>>(Sample(i + from)));
-  }
-  return x;
-}
-
-// The largest relative error of rounding to T.
-template <typename T>
-double UnitRoundoff();
-template <>
-double UnitRoundoff<float>() {
-  return 0x1p-24;
-}
-template <>
-double UnitRoundoff<BFloat16>() {
-  return 0x1p-8;
-}
-template <>
-double UnitRoundoff<Float16>() {
-  return 0x1p-11;
-}
-template <>
-double UnitRoundoff<double>() {
-  return 0x1p-53;
-}
 
 TEST_P(VectorKernelsTest, Fill) {
   for (int64_t n : kSizes) {
@@ -89,11 +57,10 @@ void CheckAxpy(const VectorKernels& kernels) {
     for (int64_t i = 0; i < n; ++i) {
       const double term = -1.25 * 0.375 * ToFloat(x[i]);
       const double want = ToFloat(before[i]) + term;
-      // Product and sum round in the compute type (f32, or f64), the result in Y.
-      const double compute = sizeof(Y) == 8 ? 0x1p-53 : 0x1p-24;
-      const double tolerance = compute * (std::fabs(term) + std::fabs(want)) +
-                               UnitRoundoff<Y>() * std::fabs(want) * (1 + 0x1p-8) +
-                               0x1p-24 * 0x1p-14;
+      // Product and sum round in the compute type, the result in Y (f16 in steps of 2^-24).
+      const double tolerance =
+          UnitRoundoff<ComputeType<Y>>() * (std::fabs(term) + std::fabs(want)) +
+          UnitRoundoff<Y>() * std::fabs(want) * (1 + 0x1p-8) + (sizeof(Y) == 2 ? 0x1p-25 : 0);
       ASSERT_NEAR(ToFloat(y[i]), want, tolerance) << i;
     }
   }
@@ -252,18 +219,16 @@ TEST_P(VectorKernelsTest, SumSquaresDependsNeitherOnThreadsNorOnAlignment) {
   const std::vector<float> x = Samples<float>(kN);
   std::vector<double> scratch(SumSquaresScratch(kN));
   std::vector<float> shifted(kN + 8);
-  const int threads = NumThreads();
   double first = 0;
   for (int shift = 0; shift < 8; ++shift) {
     std::memcpy(shifted.data() + shift, x.data(), kN * sizeof(float));
-    SetNumThreads(1 + shift % 3);
+    const WithThreads with(1 + shift % 3);
     double sum = 0;
     kernels().sum_squares({shifted.data() + shift, DType::kF32, kN, scratch.data(), &sum, false},
                           nullptr);
     if (shift == 0) first = sum;
     EXPECT_EQ(sum, first);
   }
-  SetNumThreads(threads);
 }
 
 template <typename T>
@@ -402,13 +367,11 @@ TEST_P(VectorKernelsTest, AdamWMatchesTheFormulaAndRoundsItsCopy) {
 TEST_P(VectorKernelsTest, AdamWIsTheSameWhateverTheIntervalsAndThreads) {
   constexpr int64_t kN = 100003;
   const std::vector<float> grad = Samples<float>(kN, 20);
-  const int threads = NumThreads();
-  SetNumThreads(1);
   AdamWState whole(kN);
   AdamWArgs a = whole.Args(0, kN, grad);
   a.rounding = Rounding::kStochastic;
   kernels().adamw(a, nullptr);
-  SetNumThreads(2);
+  const WithThreads one(1);
   AdamWState cut(kN);
   const int64_t cuts[] = {0, 1, 1003, 60000, kN};
   for (int k = 0; k < 4; ++k) {
@@ -416,11 +379,10 @@ TEST_P(VectorKernelsTest, AdamWIsTheSameWhateverTheIntervalsAndThreads) {
     part.rounding = Rounding::kStochastic;
     kernels().adamw(part, nullptr);
   }
-  SetNumThreads(threads);
-  EXPECT_EQ(whole.p, cut.p);
-  EXPECT_EQ(whole.m, cut.m);
-  EXPECT_EQ(whole.v, cut.v);
-  EXPECT_EQ(std::memcmp(whole.copy.data(), cut.copy.data(), 2 * kN), 0);
+  PANDO_EXPECT_SAME_BITS(whole.p, cut.p);
+  PANDO_EXPECT_SAME_BITS(whole.m, cut.m);
+  PANDO_EXPECT_SAME_BITS(whole.v, cut.v);
+  PANDO_EXPECT_SAME_BITS(whole.copy, cut.copy);
 }
 
 }  // namespace

@@ -6,17 +6,17 @@ namespace pando::PANDO_ISA {
 namespace {
 
 void ExpAll(const float* x, float* y, int64_t n) {
-#pragma GCC ivdep
+#pragma omp simd
   for (int64_t i = 0; i < n; ++i) y[i] = Exp(x[i]);
 }
 
 void GeluAll(const float* x, float* y, int64_t n) {
-#pragma GCC ivdep
+#pragma omp simd
   for (int64_t i = 0; i < n; ++i) y[i] = Gelu(x[i]);
 }
 
 void GeluDerivativeAll(const float* x, float* y, int64_t n) {
-#pragma GCC ivdep
+#pragma omp simd
   for (int64_t i = 0; i < n; ++i) y[i] = GeluDerivative(x[i]);
 }
 
