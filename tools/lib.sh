@@ -33,10 +33,10 @@ ensure_packages() {
   local install="apt-get install -y --no-install-recommends ${missing[*]}"
   if [[ $(id -u) != 0 ]]; then
     command -v sudo >/dev/null ||
-      die "${#missing[@]} packages are missing; as root, run: apt-get update && $install"
+      die "packages are missing; as root, run: apt-get update && $install"
     sudo=(sudo)
   fi
-  say "installing ${#missing[@]} Debian packages: ${missing[*]}"
+  say "installing Debian packages: ${missing[*]}"
   local apt=("${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300)
   # Old lists do for what they have; a failed update shows in the install.
   "${apt[@]}" update </dev/null >&2 || say "apt-get update failed; going on with the lists that are here"
