@@ -7,8 +7,8 @@ times; best and median over all timed steps and the peak resident memory are rep
 the least processor time of a step, which neighbours on a shared machine disturb least (with
 --env OMP_WAIT_POLICY=passive, or waiting threads count too).
 
-The peer is taken at its best. On an AMD processor MKL keeps to its AVX2 kernels; f32 PyTorch is also
-timed with MKL persuaded by a preloaded two-line library to use AVX512 (`+mkl512`). The `pure`
+The peer is taken at its best. On an AMD processor MKL keeps to its AVX2 kernels, so f32 PyTorch is
+also timed with MKL persuaded by a preloaded two-line library to use AVX512 (`+mkl512`). The `pure`
 variants count, though without f32 masters small updates are lost in them.
 """
 
