@@ -19,6 +19,7 @@ void AddRows(const T* a, const T* b, int64_t cols, T* out) {
 template <typename T>
 void CopyOrZeroRow(const T* x, int64_t cols, T* out) {
   const auto bytes = static_cast<size_t>(cols) * sizeof(T);
+  if (bytes == 0) return;  // the pointers may be null
   x == nullptr ? __builtin_memset(out, 0, bytes) : __builtin_memcpy(out, x, bytes);
 }
 

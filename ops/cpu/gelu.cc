@@ -25,7 +25,7 @@ void AddBiasRow(const T* x, const T* bias, int64_t cols, T* sum) {
 
 template <typename T>
 void CopyRow(const T* x, int64_t cols, T* y) {
-  if (x != y) __builtin_memcpy(y, x, static_cast<size_t>(cols) * sizeof(T));
+  if (x != y && cols > 0) __builtin_memcpy(y, x, static_cast<size_t>(cols) * sizeof(T));
 }
 
 // The sum is kept in pre, or else goes through y, a row at a time: it stays in the cache.

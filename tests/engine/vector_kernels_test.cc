@@ -344,12 +344,13 @@ TEST_P(VectorKernelsTest, AdamWMatchesTheFormulaAndRoundsItsCopy) {
       const std::vector<float> grad = Samples<float>(n, 20);
       AdamWArgs a = s.Args(0, n, grad);
       a.rounding = rounding;
+      a.eps = 0.125;  // large enough to be seen
       kernels().adamw(a, nullptr);
       for (int64_t i = 0; i < n; ++i) {
         const double g = grad[i];
         const double m = 0.9 * before.m[i] + 0.1 * g;
         const double v = 0.95 * before.v[i] + 0.05 * g * g;
-        const double p = before.p[i] * (1 - 0.001) - 0.01 / 0.1 * m / (std::sqrt(v / 0.05) + 1e-8);
+        const double p = before.p[i] * (1 - 0.001) - 0.01 / 0.1 * m / (std::sqrt(v / 0.05) + 0.125);
         // m cancels: its error is relative to its terms, and is divided by sqrt(v) in p.
         const double m_terms = std::fabs(0.9 * before.m[i]) + std::fabs(0.1 * g);
         ASSERT_NEAR(s.m[i], m, 2e-7 * m_terms);
