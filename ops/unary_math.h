@@ -1,0 +1,123 @@
+#pragma once
+
+// Per-element mathematics of the unary operations, shared by the CPU and CUDA: the value, and the
+// gradient of x from that of y and what SavedBy(op) says was saved.
+
+#include "engine/types.h"
+#include "ops/math.h"
+
+namespace pando {
+
+struct ExpMath {
+  template <typename C>
+  static PANDO_HOST_DEVICE inline C Value(C x) {
+    return Exp(x);
+  }
+  template <typename C>
+  static PANDO_HOST_DEVICE inline C Grad(C dy, C y) {
+    return dy * y;
+  }
+};
+
+struct LogMath {
+  template <typename C>
+  static PANDO_HOST_DEVICE inline C Value(C x) {
+    return Log(x);
+  }
+  template <typename C>
+  static PANDO_HOST_DEVICE inline C Grad(C dy, C x) {
+    return dy / x;
+  }
+};
+
+struct NegMath {
+  template <typename C>
+  static PANDO_HOST_DEVICE inline C Value(C x) {
+    return -x;
+  }
+  template <typename C>
+  static PANDO_HOST_DEVICE inline C Grad(C dy, C) {
+    return -dy;
+  }
+};
+
+struct SqrtMath {
+  template <typename C>
+  static PANDO_HOST_DEVICE inline C Value(C x) {
+    return Sqrt(x);
+  }
+  template <typename C>
+  static PANDO_HOST_DEVICE inline C Grad(C dy, C y) {
+    return C(0.5) * dy / y;
+  }
+};
+
+struct TanhMath {
+  template <typename C>
+  static PANDO_HOST_DEVICE inline C Value(C x) {
+    return Tanh(x);
+  }
+  // (1 - y)(1 + y): 1 - y^2 would lose what is left near 1.
+  template <typename C>
+  static PANDO_HOST_DEVICE inline C Grad(C dy, C y) {
+    return dy * ((C(1) - y) * (C(1) + y));
+  }
+};
+
+struct SigmoidMath {
+  template <typename C>
+  static PANDO_HOST_DEVICE inline C Value(C x) {
+    return Sigmoid(x);
+  }
+  template <typename C>
+  static PANDO_HOST_DEVICE inline C Grad(C dy, C y) {
+    return dy * (y * (C(1) - y));
+  }
+};
+
+struct SiluMath {
+  template <typename C>
+  static PANDO_HOST_DEVICE inline C Value(C x) {
+    return Silu(x);
+  }
+  template <typename C>
+  static PANDO_HOST_DEVICE inline C Grad(C dy, C x) {
+    return dy * SiluDerivative(x);
+  }
+};
+
+struct ReluMath {
+  // NaN stays NaN.
+  template <typename C>
+  static PANDO_HOST_DEVICE inline C Value(C x) {
+    return x <= C(0) ? C(0) : x;
+  }
+  template <typename C>
+  static PANDO_HOST_DEVICE inline C Grad(C dy, C y) {
+    return y <= C(0) ? C(0) : dy;
+  }
+};
+
+struct SquareMath {
+  template <typename C>
+  static PANDO_HOST_DEVICE inline C Value(C x) {
+    return x * x;
+  }
+  template <typename C>
+  static PANDO_HOST_DEVICE inline C Grad(C dy, C x) {
+    return C(2) * dy * x;
+  }
+};
+
+struct ReciprocalMath {
+  template <typename C>
+  static PANDO_HOST_DEVICE inline C Value(C x) {
+    return C(1) / x;
+  }
+  template <typename C>
+  static PANDO_HOST_DEVICE inline C Grad(C dy, C y) {
+    return -dy * y * y;
+  }
+};
+
+}  // namespace pando
