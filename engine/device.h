@@ -12,12 +12,19 @@
 #include <type_traits>
 
 #include "engine/kernel.h"
+#include "engine/trace.h"
 #include "engine/vector_kernels.h"
 
 namespace pando {
 
 class Allocator;
 class Device;
+class Storage;
+
+/// Bits of Device::error_flag.
+enum DeviceErrorBit : int32_t {
+  kIndexOutOfRange = 1,  ///< a token or a target beyond the vocabulary
+};
 
 enum class DeviceType { kCpu = 0, kCuda = 1 };
 inline constexpr int kDeviceTypes = 2;
@@ -53,6 +60,7 @@ class Stream {
       }
     };
     const Call call{kernel, args};
+    const TraceSpan span(KernelName<Args>());
     Submit(&Call::Run, &call, sizeof(Call));
   }
 
@@ -108,13 +116,23 @@ class Device {
   /// StreamGuard says otherwise.
   Stream& current_stream();
 
+  /// An int32 on the device in which kernels report, by setting bits, what they can't throw: see
+  /// DeviceErrorBit.
+  int32_t* error_flag();
+  /// Waits for the current stream and throws InvalidArgument if a kernel has reported an error
+  /// since the last check. Whoever reads a loss or logits calls this.
+  void CheckErrorFlag();
+
  protected:
   Device();
   void SetFirstStream(std::unique_ptr<Stream> stream) { first_stream_ = std::move(stream); }
+  /// For devices that end before the process: gives all memory back. No tensor may be left.
+  void Shutdown();
 
  private:
   std::unique_ptr<Allocator> allocator_;
   std::unique_ptr<Stream> first_stream_;
+  std::unique_ptr<Storage> error_flag_;
 };
 
 /// While it lives, this thread's operations on the stream's device run on `stream`.

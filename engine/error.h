@@ -38,6 +38,13 @@ class DeviceError : public Error {
   using Error::Error;
 };
 
+/// A loss, gradient or parameter is infinite or not a number. Names the step and the first bad
+/// tensor.
+class NonFinite : public Error {
+ public:
+  using Error::Error;
+};
+
 /// Throws InvalidArgument with the concatenated `parts` unless `ok`.
 template <typename... Parts>
 void Require(bool ok, const Parts&... parts) {

@@ -34,6 +34,20 @@ void RequireUnchanged(const Parameter& p, int64_t version) {
           " was changed between the forward that used it and its backward");
 }
 
+/// Remembers the unit that is running, and the one around it.
+class UnitGuard {
+ public:
+  UnitGuard(const Unit*& current, const Unit* unit)
+      : current_(current), before_(std::exchange(current, unit)) {}
+  ~UnitGuard() { current_ = before_; }
+  UnitGuard(const UnitGuard&) = delete;
+  UnitGuard& operator=(const UnitGuard&) = delete;
+
+ private:
+  const Unit*& current_;
+  const Unit* before_;
+};
+
 Tensor CopyOf(const Tensor& t) {
   Tensor copy = Tensor::Empty(t.shape(), t.dtype(), t.device(), t.name());
   copy.CopyFrom(t);
@@ -46,6 +60,9 @@ ValueId NewValueId() {
   static std::atomic<ValueId> next{1};
   return next.fetch_add(1, std::memory_order_relaxed);
 }
+
+CheckFiniteGuard::CheckFiniteGuard() { Tape::Current().check_finite_ = true; }
+CheckFiniteGuard::~CheckFiniteGuard() { Tape::Current().check_finite_ = false; }
 
 NoGrad::NoGrad() { ++Tape::Current().no_grad_; }
 NoGrad::~NoGrad() { --Tape::Current().no_grad_; }
@@ -70,9 +87,19 @@ Tensor Saved::Get() const {
   return tensor_;
 }
 
+bool BackwardPass::GradientIsOne(int i) const {
+  const auto* node = static_cast<const Tape::Node*>(node_);
+  return node->outputs.at(static_cast<size_t>(i)) == tape_.loss_with_gradient_one_;
+}
+
 bool BackwardPass::Needs(int i) const {
   const Tape::Input& in = static_cast<const Tape::Node*>(node_)->inputs.at(static_cast<size_t>(i));
   return in.id != 0 || in.parameter != nullptr;
+}
+
+bool BackwardPass::IsParameter(int i) const {
+  return static_cast<const Tape::Node*>(node_)->inputs.at(static_cast<size_t>(i)).parameter !=
+         nullptr;
 }
 
 GradientTarget BackwardPass::Target(int i) {
@@ -81,6 +108,7 @@ GradientTarget BackwardPass::Target(int i) {
     const bool accumulate = in.parameter->StartGrad();
     return {in.parameter->grad().Reshape(in.shape.dims()), accumulate};
   }
+  if (in.id == tape_.loss_with_gradient_one_) tape_.loss_with_gradient_one_ = 0;
   const auto it = tape_.gradients_.find(in.id);
   if (it == tape_.gradients_.end()) {
     Tensor fresh = Tensor::Empty(in.shape, in.dtype, *in.device, "gradient");
@@ -111,6 +139,7 @@ void BackwardPass::Add(int i, Tensor gradient) {
 }
 
 void Tape::AddGradient(ValueId id, Tensor gradient) {
+  if (id == loss_with_gradient_one_) loss_with_gradient_one_ = 0;  // other operations used it too
   const auto [it, fresh] = gradients_.try_emplace(id, gradient);
   if (fresh) return;
   if (it->second.storage().use_count() > 1) it->second = CopyOf(it->second);
@@ -195,10 +224,11 @@ void Tape::Append(const char* op, std::vector<Input> inputs, std::initializer_li
     }
   }
   if (mode_ == Mode::kCountOnly) return;
-  Node node{op, std::move(inputs), {}, std::move(backward)};
+  Node node{op, unit_, std::move(inputs), {}, std::move(backward)};
   for (Tensor* t : outputs) {
     t->set_value_id(NewValueId());
     node.outputs.push_back(t->value_id());
+    if (check_finite_) CheckFinite(*t, "the output", op, unit_);
   }
   nodes_.push_back(std::move(node));
 }
@@ -208,7 +238,8 @@ void Tape::Notify(const Unit& unit, void (TapeObserver::*hook)(const Unit&)) {
 }
 
 void Tape::AppendMarker(const Unit& unit, void (TapeObserver::*hook)(const Unit&)) {
-  nodes_.push_back(Node{unit.name.c_str(),
+  nodes_.push_back(Node{"unit",
+                        &unit,
                         {},
                         {},
                         [this, &unit, hook](BackwardPass&) { Notify(unit, hook); },
@@ -220,6 +251,7 @@ std::vector<Tensor> RunUnit(const Unit& unit, const UnitFunction& forward,
   Tape& tape = Tape::Current();
   if (tape.mode_ != Tape::Mode::kRecord) return forward(inputs);  // nested in a recomputed unit
   const bool record = tape.no_grad_ == 0;
+  const UnitGuard within(tape.unit_, &unit);
   tape.Notify(unit, &TapeObserver::BeforeForward);
   std::vector<Tensor> outputs;
   if (record && unit.recompute) {
@@ -275,6 +307,7 @@ std::vector<Tensor> Tape::RunRecomputed(const Unit& unit, const UnitFunction& fo
     std::vector<Tensor> out;
     {
       const ModeGuard replaying(*this, Mode::kReplay);
+      const UnitGuard within(unit_, &unit);
       out = forward(again);
     }
     for (size_t i = 0; i < out.size(); ++i) {
@@ -284,7 +317,7 @@ std::vector<Tensor> Tape::RunRecomputed(const Unit& unit, const UnitFunction& fo
       }
     }
   };
-  nodes_.push_back(Node{unit.name.c_str(), {}, output_ids, std::move(replay), /*always=*/true});
+  nodes_.push_back(Node{"recompute", &unit, {}, output_ids, std::move(replay), /*always=*/true});
   return outputs;
 }
 
@@ -301,6 +334,7 @@ void Tape::RunNode(const Node& node) {
   if (any) {
     BackwardPass pass(*this, &node, std::move(gradients));
     node.backward(pass);
+    if (check_finite_) CheckGradientsOf(node);
   }
   for (const Input& in : node.inputs) {
     if (in.parameter == nullptr) continue;
@@ -308,6 +342,36 @@ void Tape::RunNode(const Node& node) {
     if (--it->second == 0) {
       uses_.erase(it);
       if (observer_ != nullptr) observer_->GradientReady(*in.parameter);
+    }
+  }
+}
+
+void Tape::CheckFinite(const Tensor& t, const char* what, const char* op, const Unit* unit) {
+  if (!IsFloating(t.dtype())) return;
+  Device& device = t.device();
+  Tensor flag = Tensor::Zeros({1}, DType::kI32, device, "non-finite flag");
+  device.current_stream().Launch(
+      device.vector_kernels().non_finite,
+      NonFiniteArgs{
+          .x = t.data(), .dtype = t.dtype(), .n = t.numel(), .flag = flag.mutable_data<int32_t>()});
+  if (flag.Item() == 0) return;
+  throw NonFinite(absl::StrCat(what, " of ", op, unit == nullptr ? "" : " in ",
+                               unit == nullptr ? "" : unit->name));
+}
+
+void Tape::CheckGradientsOf(const Node& node) {
+  for (const Input& in : node.inputs) {
+    if (in.parameter != nullptr && in.parameter->has_grad()) {
+      CheckFinite(in.parameter->grad(),
+                  ("the gradient of " + in.parameter->name() +
+                   " behind the "
+                   "backward")
+                      .c_str(),
+                  node.op, node.unit);
+    }
+    const auto it = gradients_.find(in.id);
+    if (it != gradients_.end()) {
+      CheckFinite(it->second, "the gradient of an input", node.op, node.unit);
     }
   }
 }
@@ -333,6 +397,7 @@ void Backward(const Tensor& loss, double scale) {
         loss.device().vector_kernels().fill,
         FillArgs{.y = seed.mutable_data(), .dtype = seed.dtype(), .n = 1, .value = scale});
     tape.gradients_.emplace(loss.value_id(), std::move(seed));
+    tape.loss_with_gradient_one_ = scale == 1.0 ? loss.value_id() : 0;
     const NoGrad recording_off_but_for_replays;
     tape.RunAll();
   } catch (...) {

@@ -68,8 +68,12 @@ class BackwardPass {
   const Tensor& Gradient(int i = 0) const { return gradients_[static_cast<size_t>(i)]; }
   /// Takes it, so that a backward that may overwrite it can.
   Tensor TakeGradient(int i = 0) { return std::move(gradients_[static_cast<size_t>(i)]); }
+  /// Whether the gradient of output `i` is known to be 1: the output is the loss itself.
+  bool GradientIsOne(int i = 0) const;
   /// Whether input `i` wants a gradient.
   bool Needs(int i) const;
+  /// Whether input `i` is a parameter: its gradient is then kept in f32 (or f64).
+  bool IsParameter(int i) const;
   /// The place for input i's gradient, for kernels that can accumulate. Ask only if Needs(i), and
   /// write it whole.
   GradientTarget Target(int i);
@@ -78,7 +82,6 @@ class BackwardPass {
 
  private:
   friend class Tape;
-  struct Impl;
   BackwardPass(Tape& tape, const void* node, std::vector<Tensor> gradients)
       : tape_(tape), node_(node), gradients_(std::move(gradients)) {}
 
@@ -103,6 +106,7 @@ void Record(const char* op, const std::vector<Tensor>& inputs,
 /// A segment of a model whose parameters come and go together: a transformer block, say.
 struct Unit {
   std::string name;
+  /// All that it uses. One that several units use (a tied embedding) belongs to the first.
   std::vector<Parameter*> parameters;
   /// Keep only the inputs, and run the segment's forward again inside backward.
   bool recompute = false;
@@ -120,6 +124,17 @@ class TapeObserver {
   virtual void AfterBackward(const Unit& /*unit*/) {}
   /// All uses of the parameter on the tape have added their gradients.
   virtual void GradientReady(Parameter& /*parameter*/) {}
+};
+
+/// While it lives, every recorded output and every gradient of this thread's tape is looked at, at
+/// the price of a wait each, and the first infinite one or NaN throws NonFinite, naming operation
+/// and unit.
+class CheckFiniteGuard {
+ public:
+  CheckFiniteGuard();
+  ~CheckFiniteGuard();
+  CheckFiniteGuard(const CheckFiniteGuard&) = delete;
+  CheckFiniteGuard& operator=(const CheckFiniteGuard&) = delete;
 };
 
 using UnitFunction = std::function<std::vector<Tensor>(const std::vector<Tensor>&)>;
@@ -152,6 +167,7 @@ class Tape {
 
  private:
   friend class BackwardPass;
+  friend class CheckFiniteGuard;
   friend class NoGrad;
   friend bool Recording(std::initializer_list<const Tensor*>);
   friend bool Recording(const std::vector<Tensor>&);
@@ -172,6 +188,7 @@ class Tape {
   };
   struct Node {
     const char* op;
+    const Unit* unit;  // null outside of units
     std::vector<Input> inputs;
     std::vector<ValueId> outputs;
     BackwardFunction backward;
@@ -190,16 +207,21 @@ class Tape {
   std::vector<Tensor> RunRecomputed(const Unit& unit, const UnitFunction& forward,
                                     const std::vector<Tensor>& inputs);
   void Notify(const Unit& unit, void (TapeObserver::*hook)(const Unit&));
+  static void CheckFinite(const Tensor& t, const char* what, const char* op, const Unit* unit);
+  void CheckGradientsOf(const Node& node);
   void RunAll();
   void RunNode(const Node& node);
   void AddGradient(ValueId id, Tensor gradient);
 
   std::vector<Node> nodes_;
   std::unordered_map<ValueId, Tensor> gradients_;
+  ValueId loss_with_gradient_one_ = 0;
   std::unordered_map<Parameter*, int64_t> uses_;  // not yet run in backward
   TapeObserver* observer_ = nullptr;
   Mode mode_ = Mode::kRecord;
   int no_grad_ = 0;
+  bool check_finite_ = false;
+  const Unit* unit_ = nullptr;  // being run forward
 };
 
 }  // namespace pando

@@ -148,10 +148,7 @@ class DeferredCpu : public CpuMemory {
     SetFirstStream(NewStream());
     allocator().SetPoison(true);
   }
-  ~DeferredCpu() override {
-    allocator().ReleaseCached();
-    SetFirstStream(nullptr);
-  }
+  ~DeferredCpu() override { Shutdown(); }
   std::unique_ptr<Stream> NewStream() override {
     return std::make_unique<DeferredStream>(*this, scheduler_);
   }
