@@ -1,0 +1,145 @@
+#include "ops/cross_entropy.h"
+
+#include <utility>
+
+#include "ops/op_support.h"
+
+namespace pando {
+namespace {
+
+struct Sizes {
+  int64_t rows;
+  int64_t stride;
+  int64_t vocab;
+};
+
+Sizes CheckShapes(const Tensor& logits, const Tensor& targets, const CrossEntropyOptions& options) {
+  CheckFloating("cross_entropy", logits);
+  Require(logits.rank() >= 1 && targets.numel() * logits.dim(-1) == logits.numel(),
+          "cross_entropy: targets ", Describe(targets), " for logits ", Describe(logits));
+  const int64_t stride = logits.dim(-1);
+  const int64_t vocab = options.vocab == 0 ? stride : options.vocab;
+  Require(vocab > 0 && vocab <= stride, "cross_entropy: a vocabulary of ", vocab, " in logits ",
+          Describe(logits));
+  return {targets.numel(), stride, vocab};
+}
+
+/// scale x sum of the rows' losses, f64 [1].
+Tensor SumLosses(const Tensor& losses, const Tensor& targets, const Sizes& sizes,
+                 const CrossEntropyOptions& options) {
+  Device& device = losses.device();
+  Tensor sum = Tensor::Empty({1}, DType::kF64, device, "loss");
+  Tensor count = Tensor::Empty({1}, DType::kI64, device, "target count");
+  Run(device, cross_entropy_kernels.For(device).loss_sum,
+      LossSumArgs{.losses = losses.data(),
+                  .targets = targets.data<int32_t>(),
+                  .sum = sum.mutable_data<double>(),
+                  .count = count.mutable_data<int64_t>(),
+                  .accumulate = false,
+                  .dtype = losses.dtype(),
+                  .rows = sizes.rows,
+                  .vocab = sizes.vocab,
+                  .ignore_index = options.ignore_index});
+  Run(device, device.vector_kernels().scale,
+      ScaleArgs{.x = sum.mutable_data(),
+                .dtype = DType::kF64,
+                .n = 1,
+                .a = options.scale,
+                .factor = nullptr});
+  return sum;
+}
+
+/// The gradient of the loss as the f32 factor that kernels read from the device.
+Tensor AsFactor(const Tensor& gradient) {
+  Device& device = gradient.device();
+  Tensor factor = Tensor::Empty({1}, DType::kF32, device, "factor");
+  Run(device, device.vector_kernels().cast,
+      CastArgs{.y = factor.mutable_data(),
+               .y_dtype = DType::kF32,
+               .x = gradient.data(),
+               .x_dtype = gradient.dtype(),
+               .n = 1});
+  return factor;
+}
+
+}  // namespace
+
+Tensor CrossEntropy(const Tensor& logits, const Tensor& targets,
+                    const CrossEntropyOptions& options) {
+  const Sizes sizes = CheckShapes(logits, targets, options);
+  Device& device = logits.device();
+  Tensor losses = Tensor::Empty({sizes.rows}, StatsDType(logits), device, "losses");
+  Tensor logsumexp = Tensor::Empty({sizes.rows}, StatsDType(logits), device, "logsumexp");
+  Run(device, cross_entropy_kernels.For(device).forward,
+      CrossEntropyForwardArgs{.logits = logits.data(),
+                              .targets = targets.data<int32_t>(),
+                              .losses = losses.mutable_data(),
+                              .logsumexp = logsumexp.mutable_data(),
+                              .error = device.error_flag(),
+                              .dtype = logits.dtype(),
+                              .rows = sizes.rows,
+                              .vocab = sizes.vocab,
+                              .stride = sizes.stride,
+                              .ignore_index = options.ignore_index});
+  Tensor loss = SumLosses(losses, targets, sizes, options);
+  if (!Recording({&logits})) return loss;
+  const auto backward = [logits = Saved(logits), targets = Saved(targets),
+                         logsumexp = Saved(logsumexp), sizes, options](BackwardPass& pass) {
+    const Tensor x = logits.Get(), ids = targets.Get(), lse = logsumexp.Get();
+    Tensor dx = Tensor::Empty(x.shape(), x.dtype(), x.device(), "gradient of logits");
+    const Tensor factor = AsFactor(pass.Gradient());
+    Run(x.device(), cross_entropy_kernels.For(x.device()).backward,
+        CrossEntropyBackwardArgs{.logits = x.data(),
+                                 .targets = ids.data<int32_t>(),
+                                 .logsumexp = lse.data(),
+                                 .dlogits = dx.mutable_data(),
+                                 .dtype = x.dtype(),
+                                 .rows = sizes.rows,
+                                 .vocab = sizes.vocab,
+                                 .stride = sizes.stride,
+                                 .ignore_index = options.ignore_index,
+                                 .scale = options.scale,
+                                 .factor = factor.data<float>()});
+    pass.Add(0, std::move(dx));
+  };
+  Record("cross_entropy", {&logits}, {&loss}, backward);
+  return loss;
+}
+
+Tensor CrossEntropyInPlace(Tensor logits, const Tensor& targets,
+                           const CrossEntropyOptions& options) {
+  if (!Recording({&logits})) return CrossEntropy(logits, targets, options);
+  const Sizes sizes = CheckShapes(logits, targets, options);
+  Device& device = logits.device();
+  Tensor losses = Tensor::Empty({sizes.rows}, StatsDType(logits), device, "losses");
+  Run(device, cross_entropy_kernels.For(device).fused,
+      CrossEntropyFusedArgs{.logits = logits.mutable_data(),
+                            .targets = targets.data<int32_t>(),
+                            .losses = losses.mutable_data(),
+                            .error = device.error_flag(),
+                            .dtype = logits.dtype(),
+                            .rows = sizes.rows,
+                            .vocab = sizes.vocab,
+                            .stride = sizes.stride,
+                            .ignore_index = options.ignore_index,
+                            .scale = options.scale,
+                            .factor = nullptr});
+  Tensor loss = SumLosses(losses, targets, sizes, options);
+  Record("cross_entropy", {&logits}, {&loss}, [dx = Saved(logits)](BackwardPass& pass) {
+    Tensor gradient = dx.Get();
+    // The loss is mostly what Backward starts from, with a gradient of 1: nothing to multiply.
+    if (!pass.GradientIsOne()) {
+      const Tensor factor = AsFactor(pass.Gradient());
+      Run(gradient.device(), gradient.device().vector_kernels().scale,
+          ScaleArgs{.x = gradient.mutable_data(),
+                    .dtype = gradient.dtype(),
+                    .n = gradient.numel(),
+                    .a = 1.0,
+                    .factor = factor.data<float>()});
+    }
+    pass.Add(0, std::move(gradient));
+  });
+  return loss;
+}
+
+}  // namespace pando
