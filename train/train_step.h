@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "engine/flat_parameters.h"
+#include "engine/module.h"
+#include "engine/optimizer.h"
+#include "models/language_model.h"
+#include "train/batch_uploader.h"
+
+namespace pando {
+
+struct TrainStepOptions {
+  AdamWOptions adamw;
+  double grad_clip = 1.0;  ///< largest gradient norm; 0: none
+  uint64_t seed = 1;       ///< of dropout and stochastic rounding
+};
+
+/// What one step came to.
+struct StepResult {
+  double loss = 0;  ///< mean over the targets of the global batch
+  double grad_norm = 0;
+  int64_t targets = 0;   ///< that counted
+  bool skipped = false;  ///< no target counted: nothing was changed
+};
+
+/// One optimizer step after the other on one device: micro-batches forward and backward, clipping,
+/// AdamW. The gradient is the sum over the global batch divided by its number of targets, so that
+/// the cut into micro-batches changes nothing but rounding.
+class TrainStep {
+ public:
+  /// `parameters` are the model's, placed and initialised. Micro-batches have at most
+  /// `max_samples` x `length` tokens. Throws OutOfMemory.
+  TrainStep(LanguageModel& model, FlatParameters& parameters, const TrainStepOptions& options,
+            int64_t max_samples, int64_t length);
+
+  /// One step on `batch`, cut into micro-batches of the given sizes (which sum to its samples), at
+  /// the given learning rate. `step` counts from 0 and draws the randomness. Throws NonFinite,
+  /// naming the first bad tensor, before anything is changed; OutOfMemory.
+  StepResult Run(const HostBatch& batch, const std::vector<int64_t>& micro_batches, int64_t step,
+                 double learning_rate);
+
+  AdamW& optimizer() { return optimizer_; }
+  FlatParameters& parameters() { return parameters_; }
+
+ private:
+  double ForwardBackward(const HostBatch& batch, const std::vector<int64_t>& micro_batches,
+                         int64_t step, int64_t targets);
+  [[noreturn]] void ThrowNonFinite(const HostBatch& batch,
+                                   const std::vector<int64_t>& micro_batches, int64_t step,
+                                   int64_t targets, double loss, double norm);
+
+  LanguageModel& model_;
+  FlatParameters& parameters_;
+  TrainStepOptions options_;
+  AdamW optimizer_;
+  BatchUploader uploader_;
+};
+
+/// Sizes of micro-batches of up to `micro_batch` samples that make up `global_batch`: the last may
+/// be smaller.
+std::vector<int64_t> CutBatch(int64_t global_batch, int64_t micro_batch);
+
+}  // namespace pando

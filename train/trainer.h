@@ -1,0 +1,119 @@
+#pragma once
+
+// The loop that trains a language model: batches in their order, steps, evaluation, reports. It
+// knows no files: what happens with reports and when to save is the caller's, by TrainerHooks.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "engine/flat_parameters.h"
+#include "engine/module.h"
+#include "engine/schedule.h"
+#include "models/language_model.h"
+#include "train/batch.h"
+#include "train/sample_order.h"
+#include "train/token_dataset.h"
+#include "train/train_step.h"
+
+namespace pando {
+
+struct TrainerOptions {
+  int64_t steps = 1000;
+  int64_t global_batch = 12;
+  /// Samples of each micro-batch; the last may be smaller.
+  int64_t micro_batch = 12;
+  /// Tokens of a sample; 0: the model's context.
+  int64_t length = 0;
+  Schedule schedule;            ///< its `steps` is set from above
+  TrainStepOptions step;        ///< its seed is set from below
+  uint64_t seed = 1;            ///< of initial values, order of the data, dropout
+  int64_t eval_interval = 250;  ///< steps; 0: never before the end
+  int64_t eval_batches = 0;     ///< of micro_batch windows, in the middle of a run; 0: all
+  bool recompute = false;
+  DType precision = DType::kF32;
+};
+
+/// One step, for those who watch.
+struct StepReport {
+  int64_t step = 0;  ///< counted from 0
+  StepResult result;
+  double learning_rate = 0;
+  double seconds = 0;
+  double tokens_per_second = 0;
+  double flops_per_second = 0;
+};
+
+/// What the caller does as training goes on; all are called between steps, on the training thread.
+class TrainerHooks {
+ public:
+  virtual ~TrainerHooks() = default;
+  virtual void OnStep(const StepReport& /*report*/) {}
+  /// After an evaluation before step `step`: mean loss on the validation tokens looked at.
+  virtual void OnEvaluation(int64_t /*step*/, double /*loss*/) {}
+  /// `next_step` steps are done: a chance to save.
+  virtual void OnStepDone(int64_t /*next_step*/) {}
+  /// Whether to finish early, asked after every step.
+  virtual bool StopRequested() { return false; }
+};
+
+/// How a run ended.
+struct TrainingSummary {
+  int64_t next_step = 0;           ///< steps done since the beginning of the run
+  bool stopped_early = false;      ///< a hook asked to
+  double train_loss = 0;           ///< of the last step
+  std::optional<double> val_loss;  ///< on the whole validation split; none without one
+  double step_seconds_median = 0;
+  double tokens_per_second = 0;  ///< by the median step
+  double flops_per_second = 0;
+};
+
+/// Trains one model on one device.
+class Trainer {
+ public:
+  /// Places and initialises the parameters of `registry`, which are the model's. `validation` may
+  /// be empty. Throws InvalidArgument where options, data and model don't fit; OutOfMemory.
+  Trainer(LanguageModel& model, const ParameterRegistry& registry, Device& device,
+          TokenDataset training, TokenDataset validation, const TrainerOptions& options);
+
+  /// Trains from start_step to the end and evaluates. Throws NonFinite, OutOfMemory and what hooks
+  /// throw.
+  TrainingSummary Run(TrainerHooks& hooks);
+  /// The same without anybody watching.
+  TrainingSummary Run() {
+    TrainerHooks nobody;
+    return Run(nobody);
+  }
+
+  /// Mean loss on up to `batches` micro-batches of validation windows; 0: on all, each target once.
+  double Evaluate(int64_t batches);
+
+  /// Parameters and optimizer state, and the step to go on from: what a checkpoint holds.
+  FlatParameters& parameters() { return parameters_; }
+  AdamW& optimizer() { return step_.optimizer(); }
+  void set_start_step(int64_t step) { start_step_ = step; }
+
+  const TrainerOptions& options() const { return options_; }
+
+  /// Bytes that training will need on the device, before it starts: parameters, gradients,
+  /// optimizer state, and the model's estimate of its activations.
+  static int64_t EstimateMemory(const LanguageModel& model, const ParameterRegistry& registry,
+                                const TrainerOptions& options);
+
+ private:
+  StepReport RunStep(int64_t step);
+
+  LanguageModel& model_;
+  TrainerOptions options_;
+  TokenDataset training_;
+  TokenDataset validation_;
+  TrainingOrder order_;
+  FlatParameters parameters_;
+  TrainStep step_;
+  std::vector<int64_t> micro_batches_;
+  std::vector<int32_t> tokens_, targets_;  // of a global batch
+  int64_t start_step_ = 0;
+};
+
+}  // namespace pando
