@@ -1,0 +1,43 @@
+#pragma once
+
+#include <memory>
+#include <ostream>
+#include <string>
+
+#include "engine/flat_parameters.h"
+#include "engine/module.h"
+#include "models/gpt.h"
+#include "train/generate.h"
+#include "train/tokenizer.h"
+
+namespace pando {
+
+/// A model read from disk, ready to generate.
+struct SavedModel {
+  std::unique_ptr<ParameterRegistry> registry;
+  std::unique_ptr<Gpt> model;
+  std::unique_ptr<FlatParameters> parameters;
+  std::shared_ptr<const Tokenizer> tokenizer;
+};
+
+/// Opens a checkpoint, a run's folder (then its newest good checkpoint) or a Hugging Face GPT-2
+/// folder. `tokenizer` is as LoadTokenizer takes it; empty: the one beside the weights. Throws
+/// InvalidArgument, naming what is missing or damaged.
+SavedModel OpenSavedModel(const std::string& path, const std::string& tokenizer);
+
+/// The configuration of a Hugging Face GPT-2 folder. Throws InvalidArgument.
+GptConfig ReadConfig(const std::string& folder);
+
+/// Continues `prompt` by `tokens` tokens, writing whole characters as they come. Throws
+/// InvalidArgument if the prompt can't be tokenized.
+void GenerateText(LanguageModel& model, const Tokenizer& tokenizer, const std::string& prompt,
+                  int64_t tokens, const SamplingOptions& options, std::ostream& out);
+
+/// The value, or InvalidArgument with the status' message.
+template <typename T>
+T ValueOrThrow(absl::StatusOr<T> value) {
+  if (!value.ok()) throw InvalidArgument(std::string(value.status().message()));
+  return *std::move(value);
+}
+
+}  // namespace pando

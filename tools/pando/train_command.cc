@@ -1,0 +1,271 @@
+#include <filesystem>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "ckpt/checkpoint_reader.h"
+#include "ckpt/checkpoint_writer.h"
+#include "ckpt/run_folder.h"
+#include "engine/allocator.h"
+#include "engine/cpu/cpu_device.h"
+#include "engine/cpu/parallel.h"
+#include "engine/error.h"
+#include "engine/trace.h"
+#include "models/hugging_face.h"
+#include "tools/pando/commands.h"
+#include "tools/pando/interrupt.h"
+#include "tools/pando/progress.h"
+#include "tools/pando/run_log.h"
+#include "tools/pando/saved_model.h"
+#include "tools/pando/train_options.h"
+#include "train/data.h"
+#include "train/generate.h"
+#include "train/model_checkpoint.h"
+
+namespace pando {
+namespace {
+
+constexpr char kDefaultText[] = "/usr/share/games/fortunes";
+// A trace of more steps is too large to look at.
+constexpr int64_t kProfiledSteps = 5;
+
+void ThrowIfNotOk(const absl::Status& status) {
+  if (!status.ok()) throw InvalidArgument(std::string(status.message()));
+}
+
+/// One run of `pando train`, from the options to the summary.
+class TrainRun : public TrainerHooks {
+ public:
+  explicit TrainRun(const TrainOptions& options) : o_(options), progress_(options.trainer.steps) {}
+
+  int Run();
+
+  void OnStep(const StepReport& report) override;
+  void OnEvaluation(int64_t step, double loss) override;
+  void OnStepDone(int64_t next_step) override;
+  bool StopRequested() override { return Interrupted(); }
+
+ private:
+  void OpenData();
+  void BuildModel();
+  void CheckMemory();
+  void OpenFolder();
+  void Resume();
+  void Save(int64_t next_step);
+  std::map<std::string, std::string> Identity() const;
+  void CheckIdentity(const Manifest& manifest) const;
+  void Finish(const TrainingSummary& summary);
+
+  TrainOptions o_;
+  Progress progress_;
+  Data data_;
+  ParameterRegistry registry_;
+  std::unique_ptr<Gpt> model_;
+  std::unique_ptr<Trainer> trainer_;
+  std::optional<RunFolder> folder_;
+  std::optional<RunLog> log_;
+  int64_t start_step_ = 0;
+  int64_t saved_step_ = -1;
+};
+
+void TrainRun::OpenData() {
+  DataOptions options;
+  options.path = o_.data.empty() ? kDefaultText : o_.data;
+  Require(!o_.data.empty() || std::filesystem::exists(kDefaultText),
+          "no --data given, and the text of the Debian package fortunes is not installed: give a "
+          "text file, or install fortunes");
+  options.tokenizer = o_.tokenizer;
+  options.context = o_.gpt.context;
+  if (o_.tokenizer.empty() && !o_.init_from.empty()) options.tokenizer = o_.init_from;
+  if (o_.data.size() > 4 && o_.tokenizer.empty()) options.vocab_size = o_.gpt.vocab_size;
+  data_ = ValueOrThrow(LoadData(options));
+}
+
+void TrainRun::BuildModel() {
+  if (o_.init_from.empty()) {
+    o_.gpt.vocab_size = data_.vocab_size;
+  } else {
+    const double dropout = o_.gpt.dropout;
+    o_.gpt = ReadConfig(o_.init_from);
+    o_.gpt.dropout = dropout;
+    Require(data_.vocab_size <= o_.gpt.vocab_size, "the data has ", data_.vocab_size,
+            " different tokens, the model of ", o_.init_from, " ", o_.gpt.vocab_size);
+  }
+  model_ = std::make_unique<Gpt>(registry_.Root(), o_.gpt);
+  progress_.Note(absl::StrFormat("data: %d training and %d validation tokens, vocabulary %d",
+                                 data_.train.size(), data_.validation.size(), data_.vocab_size));
+  progress_.Note(absl::StrFormat(
+      "model: GPT with %d layers, %d heads, width %d, context %d: %s parameters; %s per token (%s)",
+      o_.gpt.layers, o_.gpt.heads, o_.gpt.width, o_.gpt.context,
+      WithPrefix(static_cast<double>(registry_.numel()), ""),
+      WithPrefix(model_->FlopsPerToken(o_.gpt.context), "FLOP"), model_->FlopsFormula()));
+}
+
+void TrainRun::CheckMemory() {
+  Allocator& allocator = CpuDevice().allocator();
+  if (!o_.memory_budget.empty()) allocator.SetBudget(ParseBytes(o_.memory_budget));
+  model_->SetRecompute(o_.trainer.recompute);
+  const int64_t need = Trainer::EstimateMemory(*model_, registry_, o_.trainer);
+  const int64_t have =
+      o_.memory_budget.empty() ? CpuDevice().TotalMemory() : ParseBytes(o_.memory_budget);
+  const auto mib = [](int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
+  progress_.Note(absl::StrFormat("memory: about %.0f MiB needed, %.0f MiB there; %d threads",
+                                 mib(need), mib(have), NumThreads()));
+  if (need > have) {
+    throw OutOfMemory(absl::StrFormat(
+        "training needs about %.0f MiB, but there are %.0f MiB: use a smaller --micro-batch, "
+        "--recompute, a smaller model, or a larger --memory-budget",
+        mib(need), mib(have)));
+  }
+}
+
+void TrainRun::OpenFolder() {
+  folder_.emplace(ValueOrThrow(RunFolder::Prepare(o_.out, CheckpointBytes(registry_))));
+  for (const std::string& note : folder_->notes()) progress_.Note(note);
+}
+
+/// What must be equal for a resumed run to be the same run.
+std::map<std::string, std::string> TrainRun::Identity() const {
+  return {{"data", data_.train.Fingerprint()},
+          {"tokenizer", data_.tokenizer == nullptr ? "none" : data_.tokenizer->Fingerprint()},
+          {"seed", absl::StrCat(o_.trainer.seed)},
+          {"global-batch", absl::StrCat(o_.trainer.global_batch)},
+          {"context", absl::StrCat(o_.gpt.context)}};
+}
+
+void TrainRun::CheckIdentity(const Manifest& manifest) const {
+  for (const auto& [key, value] : Identity()) {
+    const auto it = manifest.info.metadata.find(key);
+    if (it == manifest.info.metadata.end() || it->second == value) continue;
+    throw InvalidArgument(absl::StrCat("the run in ", o_.out, " has ", key, " ", it->second,
+                                       ", this one ", value, ": give the same, or another --out"));
+  }
+}
+
+void TrainRun::Resume() {
+  const FoundCheckpoint found = ValueOrThrow(FindLatest(o_.out));
+  for (const SkippedCheckpoint& skipped : found.skipped) {
+    progress_.Note(absl::StrCat("passed over ", skipped.path, ": ", skipped.reason));
+  }
+  if (!found.path.empty()) {
+    Require(o_.resume != "never", o_.out,
+            " has checkpoints: leave out --resume never to go on from them, or give another --out");
+    CheckIdentity(found.manifest);
+    CheckpointReader reader = ValueOrThrow(CheckpointReader::Open(found.path));
+    start_step_ =
+        ValueOrThrow(LoadModelCheckpoint(reader, trainer_->parameters(), trainer_->optimizer()));
+    saved_step_ = start_step_;
+    progress_.Note(absl::StrCat("going on from ", found.path, ", after step ", start_step_));
+  } else if (!o_.init_from.empty()) {
+    TensorFileSet weights = ValueOrThrow(TensorFileSet::Open(o_.init_from));
+    ThrowIfNotOk(LoadWeights(weights, trainer_->parameters()));
+    progress_.Note(absl::StrCat("weights from ", o_.init_from));
+  }
+  std::vector<std::string> notes;
+  ThrowIfNotOk(DeleteLater(*folder_, start_step_, &notes));
+  for (const std::string& note : notes) progress_.Note(note);
+  trainer_->set_start_step(start_step_);
+  log_.emplace(ValueOrThrow(RunLog::Open(o_.out, start_step_)));
+}
+
+void TrainRun::Save(int64_t next_step) {
+  if (saved_step_ == next_step) return;
+  CheckpointTexts texts = {{"config.json", GptConfigToJson(o_.gpt)}};
+  if (data_.tokenizer != nullptr) texts["tokenizer.json"] = data_.tokenizer->Serialize();
+  const absl::StatusOr<std::string> saved = SaveModelCheckpoint(
+      *folder_, next_step, trainer_->parameters(), trainer_->optimizer(), texts, Identity());
+  std::vector<std::string> notes;
+  if (!saved.ok()) {
+    throw Error(absl::StrCat("the checkpoint of step ", next_step,
+                             " could not be saved: ", std::string(saved.status().message()),
+                             "; earlier ones are untouched"));
+  }
+  saved_step_ = next_step;
+  ThrowIfNotOk(KeepNewest(*folder_, next_step, o_.keep, &notes));
+  for (const std::string& note : notes) progress_.Note(note);
+}
+
+void TrainRun::OnStep(const StepReport& report) {
+  progress_.Step(report);
+  log_->Step(report, CpuDevice().allocator().stats().peak_reserved);
+}
+
+void TrainRun::OnEvaluation(int64_t step, double loss) {
+  progress_.Evaluation(step, loss);
+  log_->Evaluation(step, loss);
+}
+
+void TrainRun::OnStepDone(int64_t next_step) {
+  if (!o_.profile.empty() && next_step == start_step_ + 1) StartTrace();
+  if (!o_.profile.empty() && next_step == start_step_ + 1 + kProfiledSteps) {
+    ThrowIfNotOk(FinishTrace(o_.profile));
+    progress_.Note(absl::StrCat("trace of ", kProfiledSteps, " steps: ", o_.profile));
+  }
+  if (next_step % o_.checkpoint_interval == 0) Save(next_step);
+}
+
+void TrainRun::Finish(const TrainingSummary& summary) {
+  const MemoryStats memory = CpuDevice().allocator().stats();
+  if (o_.json) {
+    nlohmann::ordered_json json = {{"steps", summary.next_step},
+                                   {"train_loss", summary.train_loss},
+                                   {"val_loss", nullptr},
+                                   {"tokens_per_second", summary.tokens_per_second},
+                                   {"step_seconds_median", summary.step_seconds_median},
+                                   {"model_flops_per_second", summary.flops_per_second},
+                                   {"peak_memory_bytes", memory.peak_reserved}};
+    if (summary.val_loss) json["val_loss"] = *summary.val_loss;
+    std::cout << json.dump() << std::endl;
+    return;
+  }
+  progress_.Note(absl::StrFormat(
+      "done: %d steps, training loss %.4f%s, %s, peak memory %.0f MiB", summary.next_step,
+      summary.train_loss,
+      summary.val_loss ? absl::StrFormat(", validation loss %.4f", *summary.val_loss) : "",
+      WithPrefix(summary.tokens_per_second, "tokens/s"),
+      static_cast<double>(memory.peak_reserved) / (1 << 20)));
+  if (data_.tokenizer != nullptr) {
+    progress_.Note("a sample:");
+    const SamplingOptions sampling{.temperature = 0.8, .top_k = 40, .seed = o_.trainer.seed};
+    GenerateText(*model_, *data_.tokenizer, "\n", 200, sampling, std::cout);
+    std::cout << std::endl;
+  }
+  progress_.Note(absl::StrCat("checkpoints and log.jsonl lie in ", o_.out,
+                              "; more text: pando sample --checkpoint ", o_.out));
+}
+
+int TrainRun::Run() {
+  if (o_.threads > 0) SetNumThreads(o_.threads);
+  OpenData();
+  BuildModel();
+  CheckMemory();
+  OpenFolder();
+  trainer_ = std::make_unique<Trainer>(*model_, registry_, CpuDevice(), data_.train,
+                                       data_.validation, o_.trainer);
+  Resume();
+  CatchInterrupts();
+  const TrainingSummary summary = trainer_->Run(*this);
+  Save(summary.next_step);
+  if (summary.stopped_early) {
+    progress_.Note(absl::StrCat("interrupted and saved after step ", summary.next_step,
+                                ": the same command goes on from there"));
+    return kInterrupted;
+  }
+  Finish(summary);
+  return kDone;
+}
+
+}  // namespace
+
+Command AddTrainCommand(CLI::App& app) {
+  auto options = std::make_shared<TrainOptions>();
+  CLI::App* command = AddCommand(app, "train", "train or fine-tune a GPT");
+  AddTrainOptions(*command, *options);
+  return {command, [command, options] {
+            CompleteTrainOptions(*command, *options);
+            return TrainRun(*options).Run();
+          }};
+}
+
+}  // namespace pando
