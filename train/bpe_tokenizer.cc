@@ -126,7 +126,7 @@ absl::Status BpeTokenizer::EncodeOrdinary(std::string_view text, Work* work) con
     // A copy, so what was remembered of earlier pieces stays valid, but not what comes of this one.
     const std::string spaced = absl::StrCat(" ", absl::string_view(text.data(), text.size()));
     Work own{.scratch = {}, .seen = {}, .ids = std::move(work->ids)};
-    const absl::Status status = EncodeOrdinary(spaced, &own);
+    absl::Status status = EncodeOrdinary(spaced, &own);
     work->ids = std::move(own.ids);
     return status;
   }

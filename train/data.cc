@@ -171,7 +171,7 @@ absl::StatusOr<TokenDataset> OpenTokenFiles(const std::vector<std::string>& path
     segments.push_back(*std::move(segment));
   }
   TokenDataset dataset(std::move(segments), vocab_size);
-  const absl::Status status = dataset.CheckTokens();
+  absl::Status status = dataset.CheckTokens();
   if (!status.ok()) return status;
   return dataset;
 }
@@ -182,7 +182,7 @@ absl::Status LoadTokenFiles(const DataOptions& options, const DataFiles& files, 
     if (!made.ok()) return made.status();
     data->tokenizer = *std::move(made);
   }
-  const absl::Status status = ChooseVocabulary(options, data);
+  absl::Status status = ChooseVocabulary(options, data);
   if (!status.ok()) return status;
   auto train = OpenTokenFiles(files.train, data->vocab_size);
   if (!train.ok()) return train.status();

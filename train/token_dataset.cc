@@ -12,7 +12,7 @@
 namespace pando {
 namespace {
 
-constexpr int64_t kHeaderBytes = 256 * 4;
+constexpr int64_t kHeaderBytes = 1024;  // 256 int32
 
 // Copies and widens; returns the largest id, as unsigned, so that one comparison finds every bad
 // one.

@@ -23,9 +23,9 @@ TokenDataset Counting(int64_t count) {
 TEST(FillBatch, TargetsAreTheNextTokens) {
   const TokenDataset data = Counting(1000);
   const TrainingOrder order(3, 1000, 16);
-  Ids tokens(5 * 16), targets(5 * 16);
-  EXPECT_EQ(FillBatch(data, order, 100, tokens, targets), 5 * 16);
-  for (int64_t i = 0; i < 5 * 16; ++i) {
+  Ids tokens(80), targets(80);  // [5, 16]
+  EXPECT_EQ(FillBatch(data, order, 100, tokens, targets), 80);
+  for (int64_t i = 0; i < 80; ++i) {
     EXPECT_EQ(tokens[i], order.At(100 + i / 16).start + i % 16);
     EXPECT_EQ(targets[i], tokens[i] + 1);
   }
@@ -55,7 +55,7 @@ TEST(FillBatch, DoesNotDependOnTheCut) {
 TEST(FillBatch, ShortWindowsArePadded) {
   const TokenDataset data = Counting(7);
   const ValidationOrder order(7, 4);
-  Ids tokens(3 * 4, 99), targets(3 * 4, 99);
+  Ids tokens(12, 99), targets(12, 99);  // [3, 4]
   EXPECT_EQ(FillBatch(data, order, 0, tokens, targets), 6);
   EXPECT_EQ(tokens, (Ids{0, 1, 2, 3, 4, 5, 0, 0, 0, 0, 0, 0}));
   EXPECT_EQ(targets, (Ids{1, 2, 3, 4, 5, 6, -1, -1, -1, -1, -1, -1}));

@@ -62,7 +62,7 @@ TEST(Permutation, LargeSizesStayWithinAndDoNotCollide) {
 
 // Over many streams each of the 5! orders of five things comes equally often.
 TEST(Permutation, OrdersOfFiveAreEquallyLikely) {
-  constexpr int64_t kStreams = 120 * 200;
+  constexpr int64_t kStreams = int64_t{120} * 200;
   const Permutation p(3, 5);
   std::map<std::vector<int64_t>, int64_t> counts;
   for (int64_t s = 0; s < kStreams; ++s) {
@@ -72,6 +72,7 @@ TEST(Permutation, OrdersOfFiveAreEquallyLikely) {
   }
   ASSERT_EQ(counts.size(), 120u);
   std::vector<int64_t> values;
+  values.reserve(counts.size());
   for (const auto& [order, count] : counts) values.push_back(count);
   EXPECT_LT(ChiSquare(values, 200), ChiSquareBound(119));
 }

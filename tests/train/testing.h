@@ -39,7 +39,7 @@ class TemporaryFolder {
 
   /// Writes `bytes` to the file `name` in the folder; returns its path.
   std::string Write(const std::string& name, std::string_view bytes) const {
-    const std::string path = path_ + "/" + name;
+    std::string path = path_ + "/" + name;
     std::ofstream(path, std::ios::binary) << bytes;
     return path;
   }
