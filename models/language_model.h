@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/error.h"
 #include "engine/module.h"
 #include "engine/step_context.h"
 #include "engine/tape.h"
@@ -35,24 +36,37 @@ class LanguageModel : public Module {
   virtual Tensor Loss(const Tensor& tokens, const Tensor& targets, const StepContext& step,
                       double scale) = 0;
 
-  /// Logits of the last position, [B, vocab_size or more] (columns beyond vocab_size mean nothing),
-  /// after taking `tokens`, i32 [B, T], into the cache. Throws InvalidArgument if they don't fit.
-  virtual Tensor NextLogits(const Tensor& tokens, KvCache& cache) = 0;
-  /// An empty cache for `batch` sequences of up to `capacity` tokens, of the parameters' dtype.
-  virtual KvCache NewCache(int64_t batch, int64_t capacity) = 0;
+  // The rest has defaults, so that a first model needs no more than the above.
 
-  /// The segments of the model, in the order of forward; together they hold every parameter.
-  virtual std::vector<Unit*> units() = 0;
-  /// Recompute each block's forward in backward instead of keeping its activations.
-  virtual void SetRecompute(bool on) = 0;
+  /// Logits of the last position, [B, vocab_size or more] (columns beyond vocab_size mean nothing),
+  /// after taking `tokens`, i32 [B, T], into the cache. Throws InvalidArgument if they don't fit,
+  /// or if the model can't generate.
+  virtual Tensor NextLogits(const Tensor& /*tokens*/, KvCache& /*cache*/) {
+    throw InvalidArgument("this model does not generate: it has no NextLogits");
+  }
+  /// An empty cache for `batch` sequences of up to `capacity` tokens, of the parameters' dtype.
+  virtual KvCache NewCache(int64_t /*batch*/, int64_t capacity) { return {{}, {}, capacity, 0}; }
+
+  /// The segments of the model, in the order of forward; together they hold every parameter. None:
+  /// the model is one segment.
+  virtual std::vector<Unit*> units() { return {}; }
+  /// Recompute the forward of segments in backward instead of keeping their activations.
+  virtual void SetRecompute(bool on) {
+    for (Unit* unit : units()) unit->recompute = on;
+  }
 
   /// Floating-point operations of forward and backward per token at sequence length T, and the
   /// formula in words.
-  virtual double FlopsPerToken(int64_t length) const = 0;
-  virtual std::string FlopsFormula() const = 0;
+  virtual double FlopsPerToken(int64_t /*length*/) const {
+    return 6.0 * static_cast<double>(scope().registry().numel());
+  }
+  virtual std::string FlopsFormula() const { return "6 per parameter and token"; }
   /// Estimate of the bytes of activations that a micro-batch of `batch` sequences keeps for
-  /// backward, if computing in elements of `element_bytes` bytes.
-  virtual int64_t ActivationBytes(int64_t batch, int64_t length, int64_t element_bytes) const = 0;
+  /// backward, if computing in elements of `element_bytes` bytes; 0: unknown.
+  virtual int64_t ActivationBytes(int64_t /*batch*/, int64_t /*length*/,
+                                  int64_t /*element_bytes*/) const {
+    return 0;
+  }
 };
 
 }  // namespace pando

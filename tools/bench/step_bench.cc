@@ -10,7 +10,9 @@
 #include "engine/allocator.h"
 #include "engine/cpu/cpu_device.h"
 #include "engine/cpu/parallel.h"
+#include "engine/error.h"
 #include "engine/random.h"
+#include "engine/trace.h"
 #include "models/gpt.h"
 #include "train/train_step.h"
 
@@ -23,6 +25,7 @@ struct Options {
   int64_t steps = 10;
   int threads = 2;
   std::string precision = "f32";
+  std::string profile;
   bool recompute = false;
   bool json = false;
 };
@@ -47,10 +50,15 @@ int Main(const Options& o) {
     const HostBatch batch{step * o.micro_batch, o.micro_batch, o.model.context,
                           std::span<const int32_t>(tokens).first(n),
                           std::span<const int32_t>(tokens).subspan(1, n)};
+    if (step == 2 && !o.profile.empty()) StartTrace();
     const auto start = std::chrono::steady_clock::now();
     last = trainer.Run(batch, {o.micro_batch}, step, 1e-4);
     seconds.push_back(
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+  if (!o.profile.empty()) {
+    const absl::Status written = FinishTrace(o.profile);
+    if (!written.ok()) throw Error(std::string(written.message()));
   }
   seconds.erase(seconds.begin(), seconds.begin() + 2);  // allocations, first-touch
   std::sort(seconds.begin(), seconds.end());
@@ -87,6 +95,7 @@ int main(int argc, char** argv) {
   app.add_option("--steps", o.steps, "timed steps, after two that are not")->capture_default_str();
   app.add_option("--threads", o.threads)->capture_default_str();
   app.add_option("--precision", o.precision)->check(CLI::IsMember({"f32", "bf16"}));
+  app.add_option("--profile", o.profile, "write a Chrome trace of the timed steps");
   app.add_flag("--recompute", o.recompute);
   app.add_flag("--json", o.json, "one line");
   CLI11_PARSE(app, argc, argv);
