@@ -8,6 +8,7 @@
 
 namespace pando {
 
+/// BinaryOp::kAdd.
 struct AddMath {
   template <typename C>
   static PANDO_HOST_DEVICE inline C Value(C a, C b) {
@@ -23,6 +24,7 @@ struct AddMath {
   }
 };
 
+/// BinaryOp::kSub.
 struct SubMath {
   template <typename C>
   static PANDO_HOST_DEVICE inline C Value(C a, C b) {
@@ -38,6 +40,7 @@ struct SubMath {
   }
 };
 
+/// BinaryOp::kMul.
 struct MulMath {
   template <typename C>
   static PANDO_HOST_DEVICE inline C Value(C a, C b) {
@@ -53,6 +56,7 @@ struct MulMath {
   }
 };
 
+/// BinaryOp::kDiv.
 struct DivMath {
   template <typename C>
   static PANDO_HOST_DEVICE inline C Value(C a, C b) {
@@ -86,14 +90,15 @@ struct SelectMath {
   }
 };
 
+/// Whether a maximum is a: where a is NaN, or not less than b. NaN in b alone takes b.
 struct TakesMax {
-  // Takes a where a is NaN, and b where only b is.
   template <typename C>
   static PANDO_HOST_DEVICE inline bool A(C a, C b) {
     return a >= b || a != a;
   }
 };
 
+/// The same of a minimum.
 struct TakesMin {
   template <typename C>
   static PANDO_HOST_DEVICE inline bool A(C a, C b) {
@@ -101,6 +106,7 @@ struct TakesMin {
   }
 };
 
+/// BinaryOp::kMax and kMin.
 using MaxMath = SelectMath<TakesMax>;
 using MinMath = SelectMath<TakesMin>;
 

@@ -8,6 +8,7 @@
 
 namespace pando {
 
+/// UnaryOp::kExp.
 struct ExpMath {
   template <typename C>
   static PANDO_HOST_DEVICE inline C Value(C x) {
@@ -19,6 +20,7 @@ struct ExpMath {
   }
 };
 
+/// UnaryOp::kLog.
 struct LogMath {
   template <typename C>
   static PANDO_HOST_DEVICE inline C Value(C x) {
@@ -30,6 +32,7 @@ struct LogMath {
   }
 };
 
+/// UnaryOp::kNeg.
 struct NegMath {
   template <typename C>
   static PANDO_HOST_DEVICE inline C Value(C x) {
@@ -41,6 +44,7 @@ struct NegMath {
   }
 };
 
+/// UnaryOp::kSqrt.
 struct SqrtMath {
   template <typename C>
   static PANDO_HOST_DEVICE inline C Value(C x) {
@@ -52,6 +56,7 @@ struct SqrtMath {
   }
 };
 
+/// UnaryOp::kTanh.
 struct TanhMath {
   template <typename C>
   static PANDO_HOST_DEVICE inline C Value(C x) {
@@ -64,6 +69,7 @@ struct TanhMath {
   }
 };
 
+/// UnaryOp::kSigmoid.
 struct SigmoidMath {
   template <typename C>
   static PANDO_HOST_DEVICE inline C Value(C x) {
@@ -75,6 +81,7 @@ struct SigmoidMath {
   }
 };
 
+/// UnaryOp::kSilu.
 struct SiluMath {
   template <typename C>
   static PANDO_HOST_DEVICE inline C Value(C x) {
@@ -86,6 +93,7 @@ struct SiluMath {
   }
 };
 
+/// UnaryOp::kRelu.
 struct ReluMath {
   // NaN stays NaN.
   template <typename C>
@@ -98,6 +106,7 @@ struct ReluMath {
   }
 };
 
+/// UnaryOp::kSquare.
 struct SquareMath {
   template <typename C>
   static PANDO_HOST_DEVICE inline C Value(C x) {
@@ -109,6 +118,7 @@ struct SquareMath {
   }
 };
 
+/// UnaryOp::kReciprocal.
 struct ReciprocalMath {
   template <typename C>
   static PANDO_HOST_DEVICE inline C Value(C x) {

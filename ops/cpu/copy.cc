@@ -50,24 +50,74 @@ bool AsTranspose(const StridedIndex<2>& index, Transpose* t) {
   return true;
 }
 
-// One cache line of either in each direction.
+// Elements of a tile in each direction: one or more whole cache lines of both x and y.
 constexpr int64_t kTile = 32;
 
-// Through a buffer, so that both x and y are touched along cache lines, whatever their steps.
+// 16 bytes of elements, on every level; and the halves of two, element by element in turn.
+template <typename T>
+struct Lanes {
+  typedef T Vector __attribute__((vector_size(16)));  // NOLINT: `using` loses the attribute
+};
+using Lanes16 = Lanes<uint16_t>::Vector;
+using Lanes32 = Lanes<uint32_t>::Vector;
+using Lanes64 = Lanes<uint64_t>::Vector;
+
+Lanes16 LowHalves(Lanes16 a, Lanes16 b) {
+  return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
+}
+Lanes16 HighHalves(Lanes16 a, Lanes16 b) {
+  return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
+}
+Lanes32 LowHalves(Lanes32 a, Lanes32 b) { return __builtin_shufflevector(a, b, 0, 4, 1, 5); }
+Lanes32 HighHalves(Lanes32 a, Lanes32 b) { return __builtin_shufflevector(a, b, 2, 6, 3, 7); }
+Lanes64 LowHalves(Lanes64 a, Lanes64 b) { return __builtin_shufflevector(a, b, 0, 2); }
+Lanes64 HighHalves(Lanes64 a, Lanes64 b) { return __builtin_shufflevector(a, b, 1, 3); }
+
+// tile[r][c] = x[c * x_step + r] for a block as wide as a vector, in registers: a perfect shuffle
+// of all the block's elements, done as often as the width can be halved, transposes it.
+template <typename T>
+PANDO_ALWAYS_INLINE void TransposeBlock(const T* x, int64_t x_step, T (*tile)[kTile]) {
+  using V = typename Lanes<T>::Vector;
+  constexpr int kWidth = 16 / sizeof(T);
+  V v[kWidth];
+  V w[kWidth];
+#pragma GCC unroll 8
+  for (int c = 0; c < kWidth; ++c) __builtin_memcpy(&v[c], x + c * x_step, 16);
+#pragma GCC unroll 3
+  for (int half = kWidth / 2; half > 0; half /= 2) {
+#pragma GCC unroll 4
+    for (int i = 0; i < kWidth / 2; ++i) {
+      w[2 * i] = LowHalves(v[i], v[i + kWidth / 2]);
+      w[2 * i + 1] = HighHalves(v[i], v[i + kWidth / 2]);
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < kWidth; ++i) v[i] = w[i];
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < kWidth; ++r) __builtin_memcpy(tile[r], &v[r], 16);
+}
+
+// y[r * y_step + c] = x[c * x_step + r]. Through a buffer, so that both x and y are touched along
+// cache lines, whatever their steps.
 template <typename T>
 void TransposeTile(const T* x, int64_t x_step, T* y, int64_t y_step, int64_t rows, int64_t cols) {
-  T tile[kTile][kTile];
-  if (rows == kTile) {  // the common case: a loop of known length
-    for (int64_t c = 0; c < cols; ++c) {
-      for (int64_t r = 0; r < kTile; ++r) tile[r][c] = x[c * x_step + r];
+  constexpr int64_t kWidth = 16 / sizeof(T);
+  alignas(16) T tile[kTile][kTile];
+  if (rows == kTile && cols == kTile) {
+    for (int64_t c = 0; c < kTile; c += kWidth) {
+      for (int64_t r = 0; r < kTile; r += kWidth) {
+        T(*block)[kTile] = reinterpret_cast<T(*)[kTile]>(&tile[r][c]);
+        TransposeBlock(x + c * x_step + r, x_step, block);
+      }
     }
-  } else {
-    for (int64_t c = 0; c < cols; ++c) {
-      for (int64_t r = 0; r < rows; ++r) tile[r][c] = x[c * x_step + r];
-    }
+    for (int64_t r = 0; r < kTile; ++r) __builtin_memcpy(y + r * y_step, tile[r], sizeof(tile[r]));
+    return;
+  }
+  for (int64_t c = 0; c < cols; ++c) {
+    for (int64_t r = 0; r < rows; ++r) tile[r][c] = x[c * x_step + r];
   }
   for (int64_t r = 0; r < rows; ++r) {
-    __builtin_memcpy(y + r * y_step, tile[r], static_cast<size_t>(cols) * sizeof(T));
+    for (int64_t c = 0; c < cols; ++c) y[r * y_step + c] = tile[r][c];
   }
 }
 

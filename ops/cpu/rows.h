@@ -12,7 +12,7 @@
 namespace pando::PANDO_ISA {
 
 // Elements of the longest piece, hence of buffers.
-constexpr int64_t kPiece = 512;
+constexpr int64_t kPiece = 1024;
 
 // Elements per task: long enough to hide a thread's start, short enough to share evenly.
 constexpr int64_t kGrain = 32768;

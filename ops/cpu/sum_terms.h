@@ -41,17 +41,22 @@ struct RowStrides {
   int64_t stride[N];
 };
 
+// Stores, or adds, outputs [begin, begin + n); `sum` is divided in place.
 template <typename Y>
-void StoreSums(const SumOutput& out, int64_t begin, const double* sum, int64_t n) {
+void StoreSums(const SumOutput& out, int64_t begin, double* sum, int64_t n) {
   using C = ComputeType<Y>;
   Y* y = static_cast<Y*>(out.y) + begin;
-  for (int64_t j = 0; j < n; ++j) {
-    const double before = out.accumulate ? static_cast<double>(ToFloat(y[j])) : 0.0;
-    y[j] = RoundTo<Y>(static_cast<C>(before + sum[j] / out.divisor));
+  if (out.divisor != 1) {
+    for (int64_t j = 0; j < n; ++j) sum[j] /= out.divisor;
   }
+  if (out.accumulate) {
+    for (int64_t j = 0; j < n; ++j) sum[j] += static_cast<double>(ToFloat(y[j]));
+  }
+#pragma GCC ivdep
+  for (int64_t j = 0; j < n; ++j) y[j] = RoundTo<Y>(static_cast<C>(sum[j]));
 }
 
-inline void StoreSums(const SumOutput& out, int64_t begin, const double* sum, int64_t n) {
+inline void StoreSums(const SumOutput& out, int64_t begin, double* sum, int64_t n) {
   DispatchFloating("sum", out.dtype,
                    [&](auto tag) { StoreSums<decltype(tag)>(out, begin, sum, n); });
 }
@@ -82,7 +87,7 @@ void SumAlongRows(const ReduceIndex<N>& index, Terms<N, C> terms, Interval outpu
                           });
                 sum[j] = total;
               }
-              emit(first, static_cast<const double*>(sum), n);
+              emit(first, static_cast<double*>(sum), n);
             });
 }
 
@@ -112,7 +117,21 @@ void SumAcrossRows(const ReduceIndex<N>& index, Terms<N, C> terms, Interval outp
                 });
                 for (int64_t j = 0; j < n; ++j) sum[j] += static_cast<double>(part[j]);
               }
-              emit(first, static_cast<const double*>(sum), n);
+              emit(first, static_cast<double*>(sum), n);
+            });
+}
+
+// One term for each output: nothing to add up.
+template <int N, typename C, typename Emit>
+void TakeTerms(const ReduceIndex<N>& index, Terms<N, C> terms, Interval outputs, const Emit& emit) {
+  const RowStrides<N> kept_row(index.kept);
+  ForPieces(index.kept, outputs.begin, outputs.end,
+            [&](int64_t first, const int64_t* kept, int64_t n) {
+              C buffer[kPiece];
+              double sum[kPiece];
+              const C* v = terms(kept, kept_row.stride, n, buffer);
+              for (int64_t j = 0; j < n; ++j) sum[j] = static_cast<double>(v[j]);
+              emit(first, static_cast<double*>(sum), n);
             });
 }
 
@@ -133,21 +152,24 @@ void SumTerms(const ReduceIndex<N>& index, Terms<N, C> terms, const SumOutput& o
   const int64_t reduced = Count(index.reduced);
   if (outputs == 0) return;
   const ReduceChunks chunks = CutReduction(outputs, reduced);
-  const int64_t grain = chunks.length * 64 < kGrain ? kGrain / (chunks.length + 1) + 1 : 64;
-  const int64_t tiles = (outputs + grain - 1) / grain;
   const bool across = AcrossRows(index);
+  const int64_t least = across ? kPiece : 64;  // outputs per task
+  const int64_t grain = chunks.length * least < kGrain ? kGrain / (chunks.length + 1) + 1 : least;
+  const int64_t tiles = (outputs + grain - 1) / grain;
   ParallelFor(chunks.count * tiles, 1, [&](int64_t unit, int64_t) {
     const int64_t chunk = unit / tiles;
     const int64_t first = unit % tiles * grain;
     const Interval o = {first, first + grain < outputs ? first + grain : outputs};
     const int64_t start = chunk * chunks.length;
     const Interval r = {start, start + chunks.length < reduced ? start + chunks.length : reduced};
-    const auto emit = [&](int64_t begin, const double* sum, int64_t n) {
+    const auto emit = [&](int64_t begin, double* sum, int64_t n) {
       if (chunks.count == 1) return StoreSums(out, begin, sum, n);
       double* scratch = out.scratch + chunk * outputs + begin;
       for (int64_t j = 0; j < n; ++j) scratch[j] = sum[j];
     };
-    if (across) {
+    if (reduced == 1) {
+      TakeTerms(index, terms, o, emit);
+    } else if (across) {
       SumAcrossRows(index, terms, o, r, emit);
     } else {
       SumAlongRows(index, terms, o, r, emit);

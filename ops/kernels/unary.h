@@ -9,6 +9,7 @@
 
 namespace pando {
 
+/// Functions of one element.
 enum class UnaryOp : uint8_t {
   kExp,
   kLog,
