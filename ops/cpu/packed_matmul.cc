@@ -72,6 +72,7 @@ struct Source {
 // One strip: dst[p * kWidth + i], with zeros for the rows past `count`.
 template <int64_t kWidth, typename T>
 void PackStrip(const Source<T>& src, int64_t count, int64_t depth, ComputeType<T>* dst) {
+  if (depth == 0) return;  // dst may be null
   if (count < kWidth) __builtin_memset(dst, 0, sizeof(*dst) * kWidth * depth);
   if (src.stride == 1) {
     for (int64_t p = 0; p < depth; ++p) {

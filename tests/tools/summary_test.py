@@ -47,7 +47,7 @@ class SummaryTest(unittest.TestCase):
 
     def summary(self, status="0", *more):
         path = self.write("events", "\n".join(json.dumps(e) for e in self.events))
-        return run("tests", status, path, *more)
+        return run("--sum", "tests", status, counts(path), *more)
 
     def test_counts_cases_of_all_tests(self):
         self.add_test("//a", ("PASSED", PASSED * 3 + SKIPPED))
@@ -83,12 +83,21 @@ class SummaryTest(unittest.TestCase):
 
     def test_a_part_that_fails_without_failed_tests_counts_once(self):
         self.add_test("//a", ("PASSED", PASSED))
-        self.assertEqual(self.summary("0", "format", "7", "-"),
+        self.assertEqual(self.summary("0", "format", "7", counts("-")),
                          (1, ["FAILED: format (exit status 7)", "1 passed, 1 failed, 0 skipped"]))
         self.assertEqual(self.summary("1")[1][-1], "1 passed, 1 failed, 0 skipped")
 
+    def test_a_run_that_wrote_no_events(self):
+        self.assertEqual(counts(os.path.join(self.folder, "no such file")), "0 0 0")
+
     def test_nothing_passed_is_a_failure(self):
         self.assertEqual(self.summary(), (1, ["0 passed, 0 failed, 0 skipped"]))
+
+
+def counts(events):
+    status, lines = run("--count", events)
+    assert status == 0 and len(lines) == 1, lines
+    return lines[0]
 
 
 def run(*args):
