@@ -1,5 +1,5 @@
 // Matrix multiplication of our own, for what oneDNN lacks on this processor: f64, f16, bf16 without
-// AVX512, and layouts that it takes no fast path for. The arrangement is that of Goto and van de
+// AVX512_BF16, and layouts that it has no fast path for. The arrangement is that of Goto and van de
 // Geijn ("Anatomy of high-performance matrix multiplication", ACM TOMS 34(3), 2008): blocks of A
 // and B are packed into strips, converted to the compute type on the way, and a kernel keeps a tile
 // of C in registers. The order of every sum depends on k alone, never on threads or on the level's

@@ -410,8 +410,9 @@ TEST(PackedMatmulTest, DoesNotDependOnThreads) {
 
 TEST(CpuMatmulTest, MakesAPrimitiveOnceForEachProduct) {
   const auto run = [](int64_t k) {
-    Problem problem(Options({DType::kF32, DType::kF32}, {21, 22, k}), 0);
-    problem.Run(CpuMatmulKernels());
+    MatmulArgs args = Options({DType::kF32, DType::kF32}, {21, 22, k});
+    args.transpose_b = true;  // for a plain B there is no primitive
+    Problem(args, 0).Run(CpuMatmulKernels());
   };
   run(40);
   const int64_t before = bounded_cache_creations.load();
