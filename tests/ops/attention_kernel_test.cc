@@ -1,0 +1,478 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "engine/error.h"
+#include "ops/kernels/attention.h"
+#include "tests/isa_tables.h"
+#include "tests/ops/attention_naive.h"
+#include "tests/samples.h"
+
+namespace pando {
+namespace {
+
+constexpr RandomKey kKey{.seed = 987654321098765ull, .site = 77, .step = 12};
+// Heads are followed by this many elements in each row, and must leave them alone.
+constexpr int64_t kMargin = 3;
+constexpr double kUntouched = 42;
+
+/// A dense [B, rows, heads x D] of f64 as rows of T with margins.
+template <typename T>
+struct Rows {
+  int64_t batch, rows, width;
+  std::vector<T> data;
+
+  Rows(int64_t batch, int64_t rows, int64_t width)
+      : batch(batch), rows(rows), width(width), data(batch * rows * (width + kMargin)) {
+    for (T& x : data) x = RoundTo<T>(kUntouched);
+  }
+  Rows(int64_t batch, int64_t rows, int64_t width, const std::vector<double>& dense)
+      : Rows(batch, rows, width) {
+    for (size_t i = 0; i < dense.size(); ++i) data[At(i)] = RoundTo<T>(dense[i]);
+  }
+  int64_t At(int64_t i) const { return i / width * (width + kMargin) + i % width; }
+  AttentionRows Args() { return {data.data(), rows * (width + kMargin), width + kMargin}; }
+  ConstAttentionRows ConstArgs() const {
+    return {data.data(), rows * (width + kMargin), width + kMargin};
+  }
+  /// The values; fails if a margin was written.
+  std::vector<T> Dense() const {
+    std::vector<T> dense;
+    for (size_t i = 0; i < data.size(); ++i) {
+      if (static_cast<int64_t>(i) % (width + kMargin) < width) {
+        dense.push_back(data[i]);
+      } else {
+        EXPECT_EQ(ToFloat(data[i]), kUntouched);
+      }
+    }
+    return dense;
+  }
+};
+
+/// Room on a 64-byte boundary.
+class AlignedBytes {
+ public:
+  explicit AlignedBytes(int64_t n) : bytes_(n + 64, std::byte{0x7F}) {}
+  void* data() {
+    return reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(bytes_.data()) + 63) / 64 * 64);
+  }
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
+template <typename T>
+struct ForwardResult {
+  std::vector<T> out;
+  std::vector<ComputeType<T>> lse;
+};
+
+template <typename T>
+struct Gradients {
+  std::vector<T> dq, dk, dv;
+};
+
+class AttentionKernelTest : public testing::TestWithParam<IsaTable<AttentionKernels>> {
+ protected:
+  template <typename T>
+  ForwardResult<T> Forward(const NaiveAttention& in, int64_t scratch_pieces = 0) const {
+    using C = ComputeType<T>;
+    const AttentionShape& s = in.shape;
+    const int64_t q_width = s.query_heads * s.head_dim;
+    const int64_t kv_width = s.kv_heads * s.head_dim;
+    const Rows<T> q(s.batch, s.query_length, q_width, in.q);
+    const Rows<T> k(s.batch, s.key_length, kv_width, in.k);
+    const Rows<T> v(s.batch, s.key_length, kv_width, in.v);
+    Rows<T> out(s.batch, s.query_length, q_width);
+    std::vector<C> lse(s.batch * s.query_heads * s.query_length, C(kUntouched));
+    AttentionForwardArgs args{.shape = s,
+                              .q = q.ConstArgs(),
+                              .k = k.ConstArgs(),
+                              .v = v.ConstArgs(),
+                              .out = out.Args(),
+                              .lse = lse.data()};
+    args.shape.dtype = DTypeOf<T>::value;
+    args.scratch_bytes = ScratchBytes(kernels().forward_scratch_bytes, args.shape, scratch_pieces);
+    AlignedBytes scratch(args.scratch_bytes);
+    args.scratch = scratch.data();
+    kernels().forward(args, nullptr);
+    return {out.Dense(), lse};
+  }
+
+  /// Gradients from the f64 output and log-sum-exps of `in`, rounded.
+  template <typename T>
+  Gradients<T> Backward(const NaiveAttention& in, int64_t scratch_pieces = 0) const {
+    using C = ComputeType<T>;
+    const AttentionShape& s = in.shape;
+    const int64_t q_width = s.query_heads * s.head_dim;
+    const int64_t kv_width = s.kv_heads * s.head_dim;
+    const Rows<T> q(s.batch, s.query_length, q_width, in.q);
+    const Rows<T> k(s.batch, s.key_length, kv_width, in.k);
+    const Rows<T> v(s.batch, s.key_length, kv_width, in.v);
+    const Rows<T> out(s.batch, s.query_length, q_width, in.out);
+    const Rows<T> dout(s.batch, s.query_length, q_width, in.dout);
+    const std::vector<C> lse(in.lse.begin(), in.lse.end());
+    Rows<T> dq(s.batch, s.query_length, q_width);
+    Rows<T> dk(s.batch, s.key_length, kv_width);
+    Rows<T> dv(s.batch, s.key_length, kv_width);
+    AttentionBackwardArgs args{.shape = s,
+                               .q = q.ConstArgs(),
+                               .k = k.ConstArgs(),
+                               .v = v.ConstArgs(),
+                               .out = out.ConstArgs(),
+                               .dout = dout.ConstArgs(),
+                               .lse = lse.data(),
+                               .dq = dq.Args(),
+                               .dk = dk.Args(),
+                               .dv = dv.Args()};
+    args.shape.dtype = DTypeOf<T>::value;
+    args.scratch_bytes = ScratchBytes(kernels().backward_scratch_bytes, args.shape, scratch_pieces);
+    AlignedBytes scratch(args.scratch_bytes);
+    args.scratch = scratch.data();
+    kernels().backward(args, nullptr);
+    return {dq.Dense(), dk.Dense(), dv.Dense()};
+  }
+
+  const AttentionKernels& kernels() const { return *GetParam().table; }
+
+  template <typename T>
+  void CheckGrid() const;
+  template <typename T>
+  void CheckForward(NaiveAttention& in) const;
+  template <typename T>
+  void CheckBackward(NaiveAttention& in) const;
+
+ private:
+  /// What the kernel asks for, or with `pieces` what it asks for that many threads.
+  static int64_t ScratchBytes(int64_t (*ask)(const AttentionShape&), const AttentionShape& shape,
+                              int64_t pieces) {
+    if (pieces == 0) return ask(shape);
+    const WithThreads one(static_cast<int>(pieces));
+    return ask(shape);
+  }
+};
+
+/// Inputs rounded to T, so that the f64 oracle starts from what the kernel sees.
+template <typename T>
+NaiveAttention MakeCase(const AttentionShape& shape, double magnitude = 1) {
+  NaiveAttention in(shape);
+  const int64_t queries = shape.batch * shape.query_length * shape.query_heads * shape.head_dim;
+  const int64_t keys = shape.batch * shape.key_length * shape.kv_heads * shape.head_dim;
+  in.q = Doubles(Samples<T>(queries, 0, magnitude));
+  in.k = Doubles(Samples<T>(keys, 1000003, magnitude));
+  in.v = Doubles(Samples<T>(keys, 2000003));
+  in.dout = Doubles(Samples<T>(queries, 3000017));
+  return in;
+}
+
+/// Roundings of the compute type in a result, relative to its terms taken absolutely. Probabilities
+/// are relatively as wrong as scores are absolutely, so the scores' size counts; that a score, and
+/// then a result, is rounded in every step of its sum is in the factors: 3/2 of the worst seen.
+double Roundings(const NaiveAttention& in) { return 18 + 9 * in.score_terms; }
+
+double MaxAbs(const std::vector<double>& x) {
+  double max = 0;
+  for (double v : x) max = std::max(max, std::fabs(v));
+  return max;
+}
+
+template <typename T>
+void AttentionKernelTest::CheckForward(NaiveAttention& in) const {
+  in.Forward();
+  const ForwardResult<T> got = Forward<T>(in);
+  const double roundings = Roundings(in);
+  // Outputs are means of v (|v| <= 1, more where dropout scales), with weights relatively as wrong
+  // as scores are absolutely.
+  ExpectClose(got.out, in.out, roundings, std::max(1.0, MaxAbs(in.out)));
+  using C = ComputeType<T>;
+  for (size_t i = 0; i < in.lse.size(); ++i) {
+    if (std::isinf(in.lse[i])) {
+      ASSERT_EQ(got.lse[i], std::numeric_limits<C>::infinity());
+    } else {
+      ASSERT_NEAR(got.lse[i], in.lse[i],
+                  roundings * UnitRoundoff<C>() * (1 + std::fabs(in.lse[i])));
+    }
+  }
+}
+
+template <typename T>
+void AttentionKernelTest::CheckBackward(NaiveAttention& in) const {
+  in.Forward();
+  for (double& x : in.out) x = ToFloat(RoundTo<T>(static_cast<ComputeType<T>>(x)));
+  in.Backward();
+  const Gradients<T> got = Backward<T>(in);
+  const double roundings = Roundings(in);
+  ExpectClose(got.dq, in.dq, roundings, MaxAbs(in.dq_terms));
+  ExpectClose(got.dk, in.dk, roundings, MaxAbs(in.dk_terms));
+  ExpectClose(got.dv, in.dv, roundings, MaxAbs(in.dv_terms));
+}
+
+AttentionShape MakeShape(int64_t batch, int64_t heads, int64_t kv_heads, int64_t length,
+                         int64_t dim, bool causal) {
+  return {.batch = batch,
+          .query_heads = heads,
+          .kv_heads = kv_heads,
+          .query_length = length,
+          .key_length = length,
+          .head_dim = dim,
+          .scale = 1 / std::sqrt(static_cast<double>(dim)),
+          .causal = causal,
+          .random = kKey};
+}
+
+template <typename T>
+void AttentionKernelTest::CheckGrid() const {
+  const std::vector<int64_t> ids = {int64_t{1} << 35, 3};
+  for (int64_t length : {1, 2, 3, 5, 17, 63, 64, 65, 127, 200}) {
+    for (int64_t dim : {1, 3, 8, 16, 33, 64, 80, 128}) {
+      for (bool causal : {true, false}) {
+        // Groups of heads, and dropout, on every other case.
+        const bool odd = (length + dim) % 2 == 1;
+        AttentionShape shape = MakeShape(length > 100 ? 1 : 2, 2, odd ? 1 : 2, length, dim, causal);
+        if (dim % 3 != 0) {
+          shape.dropout = 0.2;
+          shape.sample_ids = ids.data();
+        }
+        SCOPED_TRACE("length " + std::to_string(length) + " dim " + std::to_string(dim) +
+                     (causal ? " causal" : " full"));
+        NaiveAttention in = MakeCase<T>(shape);
+        CheckForward<T>(in);
+        CheckBackward<T>(in);
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST_P(AttentionKernelTest, AgreesWithF64InF32) { CheckGrid<float>(); }
+TEST_P(AttentionKernelTest, AgreesWithF64InBF16) { CheckGrid<BFloat16>(); }
+TEST_P(AttentionKernelTest, AgreesWithF64InF16) { CheckGrid<Float16>(); }
+TEST_P(AttentionKernelTest, AgreesWithF64InF64) { CheckGrid<double>(); }
+
+TEST_P(AttentionKernelTest, SharesKeysAmongGroupsOfHeads) {
+  for (int64_t kv_heads : {1, 2, 3, 6}) {
+    NaiveAttention in = MakeCase<float>(MakeShape(2, 6, kv_heads, 70, 20, true));
+    CheckForward<float>(in);
+    CheckBackward<float>(in);
+  }
+}
+
+// Long enough for several ranges of queries per head, of which the last is short.
+TEST_P(AttentionKernelTest, LongSequences) {
+  for (bool causal : {true, false}) {
+    NaiveAttention in = MakeCase<float>(MakeShape(1, 2, 1, 611, 24, causal));
+    CheckForward<float>(in);
+    CheckBackward<float>(in);
+  }
+}
+
+TEST_P(AttentionKernelTest, QueriesAreTheLastOfTheKeys) {
+  for (int64_t queries : {1, 2, 7, 65, 130}) {
+    for (int64_t keys : {1, 6, 64, 129, 300}) {
+      for (bool causal : {true, false}) {
+        AttentionShape shape = MakeShape(2, 4, 2, keys, 24, causal);
+        shape.query_length = queries;  // may exceed the keys: then early ones see none
+        SCOPED_TRACE(std::to_string(queries) + " queries, " + std::to_string(keys) + " keys");
+        NaiveAttention in = MakeCase<float>(shape);
+        CheckForward<float>(in);
+        CheckBackward<float>(in);
+      }
+    }
+  }
+}
+
+TEST_P(AttentionKernelTest, KeysBeyondTheLengthAreNeverRead) {
+  constexpr int64_t kLength = 150;
+  const std::vector<int32_t> lengths = {150, 0, 1, 64, 65, 100};
+  const std::vector<int64_t> ids = {0, 1, 2, 3, 4, 5};
+  for (bool causal : {true, false}) {
+    AttentionShape shape = MakeShape(6, 2, 1, kLength, 12, causal);
+    shape.lengths = lengths.data();
+    shape.sample_ids = ids.data();
+    shape.dropout = 0.1;
+    NaiveAttention in = MakeCase<float>(shape);
+    const double nan = std::numeric_limits<double>::quiet_NaN();
+    for (int64_t b = 0; b < 6; ++b) {
+      for (int64_t i = lengths[b]; i < kLength; ++i) {
+        for (int64_t e = 0; e < 24; ++e) in.q[in.QueryAt(b, i, 0) + e] = nan;
+        for (int64_t e = 0; e < 24; ++e) in.dout[in.QueryAt(b, i, 0) + e] = nan;
+        for (int64_t e = 0; e < 12; ++e) in.k[in.KeyAt(b, i, 0) + e] = nan;
+        for (int64_t e = 0; e < 12; ++e) in.v[in.KeyAt(b, i, 0) + e] = nan;
+      }
+    }
+    CheckForward<float>(in);
+    CheckBackward<float>(in);
+  }
+}
+
+TEST_P(AttentionKernelTest, LargeScoresDoNotOverflow) {
+  // Scores to some 3000: softmax picks single keys. A score's rounding is then 3000 times as large,
+  // and is the relative error of a probability.
+  AttentionShape shape = MakeShape(1, 1, 1, 100, 16, true);
+  NaiveAttention in = MakeCase<float>(shape, 40);
+  in.Forward();
+  const ForwardResult<float> got = Forward<float>(in);
+  ExpectClose(got.out, in.out, 4, 3000);
+  for (size_t i = 0; i < in.lse.size(); ++i) {
+    EXPECT_NEAR(got.lse[i], in.lse[i], 4 * 3000 * UnitRoundoff<float>());
+  }
+}
+
+// Gradients against differences of the f64 oracle's forward, which knows nothing of backward.
+TEST_P(AttentionKernelTest, GradientsAreSlopes) {
+  const std::vector<int64_t> ids = {9, 4};
+  const std::vector<int32_t> lengths = {5, 6};
+  for (bool causal : {true, false}) {
+    AttentionShape shape = MakeShape(2, 4, 2, 6, 5, causal);
+    shape.dropout = 0.25;
+    shape.sample_ids = ids.data();
+    shape.lengths = lengths.data();
+    NaiveAttention in = MakeCase<double>(shape);
+    in.Forward();
+    const Gradients<double> got = Backward<double>(in);
+    const auto loss = [&] {
+      in.Forward();
+      return Dot(in.out, in.dout);
+    };
+    // Errors of differences of step h = 1e-5: h^2 by curvature, 1e-14 / h by rounding.
+    for (size_t i = 0; i < in.q.size(); ++i)
+      ASSERT_NEAR(got.dq[i], Slope(in.q, i, loss, 1e-5), 3e-9);
+    for (size_t i = 0; i < in.k.size(); ++i)
+      ASSERT_NEAR(got.dk[i], Slope(in.k, i, loss, 1e-5), 3e-9);
+    for (size_t i = 0; i < in.v.size(); ++i)
+      ASSERT_NEAR(got.dv[i], Slope(in.v, i, loss, 1e-5), 3e-9);
+  }
+}
+
+// With as many dimensions as keys, V = identity shows every probability: zero where dropped. So
+// does dV for dO = identity. Odd lengths, and parts of them as queries, cut blocks and tiles
+// everywhere.
+TEST_P(AttentionKernelTest, DropsExactlyWhereTheBitsSay) {
+  const std::vector<int64_t> ids = {(int64_t{1} << 33) + 5};
+  for (int64_t length : {30, 64, 127, 148, 201}) {
+    AttentionShape shape = MakeShape(1, 2, 1, length, length, false);
+    shape.dropout = 0.5;
+    shape.sample_ids = ids.data();
+    NaiveAttention in = MakeCase<float>(shape);
+    for (int64_t j = 0; j < length; ++j) {
+      for (int64_t e = 0; e < length; ++e) {
+        in.v[in.KeyAt(0, j, 0) + e] = j == e ? 1 : 0;
+        for (int64_t h : {0, 1}) in.dout[in.QueryAt(0, j, h) + e] = j == e && h == 1 ? 1 : 0;
+      }
+    }
+    in.Forward();
+    const ForwardResult<float> forward = Forward<float>(in);
+    const Gradients<float> backward = Backward<float>(in);
+    for (int64_t i = 0; i < length; ++i) {
+      for (int64_t j = 0; j < length; ++j) {
+        for (int64_t h : {0, 1}) {
+          ASSERT_EQ(forward.out[in.QueryAt(0, i, h) + j] == 0, in.Factor(0, h, i, j) == 0);
+        }
+        ASSERT_EQ(backward.dv[in.KeyAt(0, j, 0) + i] == 0, in.Factor(0, 1, i, j) == 0);
+      }
+    }
+  }
+}
+
+TEST_P(AttentionKernelTest, BitsDoNotDependOnThreadsOrScratch) {
+  const std::vector<int64_t> ids = {1, 2, 3};
+  AttentionShape shape = MakeShape(3, 3, 3, 300, 20, true);
+  shape.dropout = 0.1;
+  shape.sample_ids = ids.data();
+  NaiveAttention in = MakeCase<BFloat16>(shape);
+  in.Forward();
+  const WithThreads two(2);
+  const ForwardResult<float> forward = Forward<float>(in);
+  const Gradients<float> backward = Backward<float>(in);
+  for (int threads : {1, 2, 3}) {
+    for (int64_t pieces : {1, 3}) {
+      const WithThreads set(threads);
+      const ForwardResult<float> f = Forward<float>(in, pieces);
+      const Gradients<float> b = Backward<float>(in, pieces);
+      PANDO_EXPECT_SAME_BITS(f.out, forward.out);
+      PANDO_EXPECT_SAME_BITS(f.lse, forward.lse);
+      PANDO_EXPECT_SAME_BITS(b.dq, backward.dq);
+      PANDO_EXPECT_SAME_BITS(b.dk, backward.dk);
+      PANDO_EXPECT_SAME_BITS(b.dv, backward.dv);
+    }
+  }
+}
+
+TEST_P(AttentionKernelTest, ASampleIsTheSameInAnyBatch) {
+  const std::vector<int64_t> together = {11, 12};
+  const std::vector<int64_t> alone = {12};
+  AttentionShape shape = MakeShape(2, 2, 2, 67, 16, true);
+  shape.dropout = 0.3;
+  shape.sample_ids = together.data();
+  const NaiveAttention both = MakeCase<float>(shape);
+  shape.batch = 1;
+  shape.sample_ids = alone.data();
+  NaiveAttention second(shape);
+  second.q.assign(both.q.begin() + both.QueryAt(1, 0, 0), both.q.end());
+  second.k.assign(both.k.begin() + both.KeyAt(1, 0, 0), both.k.end());
+  second.v.assign(both.v.begin() + both.KeyAt(1, 0, 0), both.v.end());
+  const std::vector<float> all = Forward<float>(both).out;
+  PANDO_EXPECT_SAME_BITS(std::vector<float>(all.begin() + both.QueryAt(1, 0, 0), all.end()),
+                         Forward<float>(second).out);
+}
+
+TEST_P(AttentionKernelTest, PackedActivations) {
+  AttentionShape shape = MakeShape(2, 4, 2, 37, 10, true);
+  NaiveAttention in = MakeCase<float>(shape);
+  in.Forward();
+  const int64_t q_width = 40, kv_width = 20, width = q_width + 2 * kv_width;
+  std::vector<float> packed(size_t{2} * 37 * width);
+  for (int64_t row = 0; row < 2 * 37; ++row) {
+    for (int64_t e = 0; e < q_width; ++e) {
+      packed[row * width + e] = static_cast<float>(in.q[row * q_width + e]);
+    }
+    for (int64_t e = 0; e < kv_width; ++e) {
+      packed[row * width + q_width + e] = static_cast<float>(in.k[row * kv_width + e]);
+      packed[row * width + q_width + kv_width + e] = static_cast<float>(in.v[row * kv_width + e]);
+    }
+  }
+  const auto parts = SplitPackedQkv(shape, ConstAttentionRows{packed.data(), 37 * width, width});
+  std::vector<float> out(in.out.size());
+  const int64_t bytes = kernels().forward_scratch_bytes(shape);
+  AlignedBytes scratch(bytes);
+  kernels().forward({.shape = shape,
+                     .q = parts.q,
+                     .k = parts.k,
+                     .v = parts.v,
+                     .out = {out.data(), 37 * q_width, q_width},
+                     .scratch = scratch.data(),
+                     .scratch_bytes = bytes},
+                    nullptr);
+  PANDO_EXPECT_SAME_BITS(out, Forward<float>(in).out);
+}
+
+TEST_P(AttentionKernelTest, NothingToDo) {
+  for (const auto& [batch, queries, keys] :
+       {std::array<int64_t, 3>{0, 5, 5}, {2, 0, 5}, {2, 5, 0}}) {
+    AttentionShape shape = MakeShape(batch, 2, 1, keys, 8, false);
+    shape.query_length = queries;
+    NaiveAttention in = MakeCase<float>(shape);
+    CheckForward<float>(in);
+    CheckBackward<float>(in);
+  }
+}
+
+TEST_P(AttentionKernelTest, RefusesIntegers) {
+  AttentionShape shape = MakeShape(1, 1, 1, 1, 1, true);
+  shape.dtype = DType::kI32;
+  EXPECT_THROW(kernels().forward({.shape = shape}, nullptr), InvalidArgument);
+  EXPECT_THROW(kernels().backward({.shape = shape}, nullptr), InvalidArgument);
+}
+
+}  // namespace
+
+PANDO_INSTANTIATE_ISA_TABLES(AttentionKernelTest, AttentionKernels, kAttention);
+
+}  // namespace pando
