@@ -9,7 +9,8 @@
 
 namespace pando {
 
-/// a op b, of equal floating dtypes; one rounding. Throw InvalidArgument where shapes don't broadcast.
+/// a op b, of equal floating dtypes; one rounding. Throw InvalidArgument where shapes don't
+/// broadcast.
 Tensor Add(const Tensor& a, const Tensor& b);
 Tensor Sub(const Tensor& a, const Tensor& b);
 Tensor Mul(const Tensor& a, const Tensor& b);

@@ -14,8 +14,9 @@ AttentionShape ShapeOf(const Tensor& qkv, const AttentionOptions& options) {
   CheckFloating("attention", qkv);
   Require(qkv.rank() == 3, "attention: qkv ", Describe(qkv), " must be [B, T, (Hq + 2 Hkv) D]");
   const int64_t kv_heads = options.kv_heads == 0 ? options.heads : options.kv_heads;
-  Require(options.heads > 0 && kv_heads > 0 && options.heads % kv_heads == 0, "attention: ",
-          options.heads, " heads don't share ", kv_heads, " heads of keys and values evenly");
+  Require(options.heads > 0 && kv_heads > 0 && options.heads % kv_heads == 0,
+          "attention: ", options.heads, " heads don't share ", kv_heads,
+          " heads of keys and values evenly");
   const int64_t all_heads = options.heads + 2 * kv_heads;
   Require(qkv.dim(2) % all_heads == 0, "attention: qkv ", Describe(qkv), " does not divide into ",
           all_heads, " heads");
@@ -26,8 +27,8 @@ AttentionShape ShapeOf(const Tensor& qkv, const AttentionOptions& options) {
   shape.kv_heads = kv_heads;
   shape.query_length = shape.key_length = qkv.dim(1);
   shape.head_dim = qkv.dim(2) / all_heads;
-  shape.scale = options.scale != 0 ? options.scale
-                                   : 1.0 / std::sqrt(static_cast<double>(shape.head_dim));
+  shape.scale =
+      options.scale != 0 ? options.scale : 1.0 / std::sqrt(static_cast<double>(shape.head_dim));
   shape.causal = options.causal;
   shape.dropout = options.dropout;
   shape.random = options.random;
@@ -47,13 +48,9 @@ AttentionShape ShapeOf(const Tensor& qkv, const AttentionOptions& options) {
   return shape;
 }
 
-ConstAttentionRows RowsOf(const Tensor& t) {
-  return {t.data(), t.dim(1) * t.dim(2), t.dim(2)};
-}
+ConstAttentionRows RowsOf(const Tensor& t) { return {t.data(), t.dim(1) * t.dim(2), t.dim(2)}; }
 
-AttentionRows MutableRowsOf(Tensor& t) {
-  return {t.mutable_data(), t.dim(1) * t.dim(2), t.dim(2)};
-}
+AttentionRows MutableRowsOf(Tensor& t) { return {t.mutable_data(), t.dim(1) * t.dim(2), t.dim(2)}; }
 
 Tensor OutputOf(const AttentionShape& shape, Device& device) {
   return Tensor::Empty({shape.batch, shape.query_length, shape.query_heads * shape.head_dim},
@@ -153,8 +150,8 @@ Tensor AttentionWithCache(const Tensor& qkv, Tensor& keys, Tensor& values, int64
   for (const Tensor* cache : {&keys, &values}) {
     Require(cache->rank() == 3 && cache->dim(0) == shape.batch && cache->dim(2) == width,
             "attention: cache ", Describe(*cache), " for qkv ", Describe(qkv));
-    Require(past >= 0 && past + qkv.dim(1) <= cache->dim(1), "attention: ", past, " + ",
-            qkv.dim(1), " tokens don't fit a cache of ", cache->dim(1));
+    Require(past >= 0 && past + qkv.dim(1) <= cache->dim(1), "attention: ", past, " + ", qkv.dim(1),
+            " tokens don't fit a cache of ", cache->dim(1));
   }
   const int64_t query_width = shape.query_heads * shape.head_dim;
   Append(qkv, query_width, keys, past);

@@ -9,8 +9,8 @@ namespace pando {
 
 struct AttentionOptions {
   int64_t heads = 1;
-  /// Heads of keys and values, a divisor of heads; query head h reads kv head h / (heads / kv_heads).
-  /// 0: as many as heads.
+  /// Heads of keys and values, a divisor of heads; query head h reads kv head h / (heads /
+  /// kv_heads). 0: as many as heads.
   int64_t kv_heads = 0;
   bool causal = true;
   /// Of the scores; 0: 1 / sqrt(head dimension).
@@ -23,9 +23,9 @@ struct AttentionOptions {
   Tensor lengths;
 };
 
-/// softmax(scale Q K^T + mask) V over packed activations qkv [B, T, (Hq + 2 Hkv) D], heads of Q, then
-/// of K, then of V: [B, T, Hq D]. The T x T scores are never stored (Dao et al., arXiv 2205.14135).
-/// Throws InvalidArgument where sizes don't fit.
+/// softmax(scale Q K^T + mask) V over packed activations qkv [B, T, (Hq + 2 Hkv) D], heads of Q,
+/// then of K, then of V: [B, T, Hq D]. The T x T scores are never stored (Dao et al., arXiv
+/// 2205.14135). Throws InvalidArgument where sizes don't fit.
 Tensor Attention(const Tensor& qkv, const AttentionOptions& options);
 
 /// Attention of T new tokens to all tokens so far: appends the keys and values of qkv to the caches

@@ -15,9 +15,9 @@ struct CrossEntropyOptions {
   double scale = 1.0;
 };
 
-/// scale x sum over rows of -log softmax(logits)[target]: f64 [1]. logits [..., V], targets i32 [...].
-/// A target outside [0, vocab) that is not ignore_index counts as ignored and sets the device's error
-/// flag (Device::CheckErrorFlag).
+/// scale x sum over rows of -log softmax(logits)[target]: f64 [1]. logits [..., V], targets i32
+/// [...]. A target outside [0, vocab) that is not ignore_index counts as ignored and sets the
+/// device's error flag (Device::CheckErrorFlag).
 Tensor CrossEntropy(const Tensor& logits, const Tensor& targets,
                     const CrossEntropyOptions& options = {});
 

@@ -8,7 +8,7 @@ namespace pando {
 namespace {
 
 Tensor Embed(const Tensor& tokens, const Tensor& table, const Tensor& positions, int64_t length,
-           int64_t offset) {
+             int64_t offset) {
   CheckFloating("embedding", table, {&positions});
   Require(table.rank() == 2, "embedding: table ", Describe(table), " must be [V, C]");
   Device& device = table.device();

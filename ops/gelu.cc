@@ -37,16 +37,15 @@ Tensor GeluWithBias(const Tensor& x, const Tensor& bias, bool reuse_x) {
     Tensor scratch = Scratch(
         dbias.needed() ? kernels.backward_scratch(rows, cols, saved.dtype()) : 0, device, "gelu");
     Run(device, kernels.backward,
-        GeluBackwardArgs{
-            .pre = saved.data(),
-            .dy = dy.data(),
-            .dx = dx.mutable_data(),
-            .dbias = dbias.data(),
-            .accumulate = dbias.accumulate(),
-            .dtype = saved.dtype(),
-            .rows = rows,
-            .cols = cols,
-            .scratch = scratch.mutable_data()});
+        GeluBackwardArgs{.pre = saved.data(),
+                         .dy = dy.data(),
+                         .dx = dx.mutable_data(),
+                         .dbias = dbias.data(),
+                         .accumulate = dbias.accumulate(),
+                         .dtype = saved.dtype(),
+                         .rows = rows,
+                         .cols = cols,
+                         .scratch = scratch.mutable_data()});
     dbias.Finish();
     pass.Add(0, std::move(dx));
   });

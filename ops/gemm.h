@@ -15,7 +15,8 @@ struct Gemm {
   int64_t stride_a = 0, stride_b = 0, stride_c = 0;
 };
 
-/// c = op(a) op(b) (+ c) (+ bias), queued. c has the dtype of a and b, or f32. bias may be undefined.
+/// c = op(a) op(b) (+ c) (+ bias), queued. c has the dtype of a and b, or f32. bias may be
+/// undefined.
 void RunGemm(const Gemm& gemm, const Tensor& a, const Tensor& b, Tensor& c,
              const Tensor& bias = Tensor());
 

@@ -1,7 +1,8 @@
 #pragma once
 
-// Each op has a table of kernels per kind of device. A device's library (ops/cpu, ops/cuda) registers
-// its tables before main; an op of one's own does the same with a KernelTables of its own.
+// Each op has a table of kernels per kind of device. A device's library (ops/cpu, ops/cuda)
+// registers its tables before main; an op of one's own does the same with a KernelTables of its
+// own.
 
 #include "engine/device.h"
 #include "engine/error.h"
@@ -29,9 +30,7 @@ class KernelTables {
   constexpr explicit KernelTables(const char* op) : op_(op) {}
 
   /// Says that devices of `type` run `table`, which must live as long as the process.
-  void Register(DeviceType type, const Table& table) {
-    tables_[static_cast<int>(type)] = &table;
-  }
+  void Register(DeviceType type, const Table& table) { tables_[static_cast<int>(type)] = &table; }
 
   /// Throws InvalidArgument if the device has none.
   const Table& For(const Device& device) const {

@@ -43,21 +43,20 @@ Tensor RunBackward(BackwardPass& pass, const LayerNormSaved& saved, const Tensor
   }
   Tensor scratch = Scratch(kernels.backward_scratch(rows, cols, x.dtype()), device, "layer_norm");
   Run(device, kernels.backward,
-      LayerNormBackwardArgs{
-          .x = x.data(),
-          .weight = weight.data(),
-          .dy = dy.data(),
-          .mean = mean.data(),
-          .rstd = rstd.data(),
-          .dsum = DataOrNull(dsum),
-          .dx = dx.mutable_data(),
-          .dweight = dweight.data(),
-          .dbias = dbias.data(),
-          .accumulate = dweight.accumulate() || dbias.accumulate(),
-          .dtype = x.dtype(),
-          .rows = rows,
-          .cols = cols,
-          .scratch = scratch.mutable_data()});
+      LayerNormBackwardArgs{.x = x.data(),
+                            .weight = weight.data(),
+                            .dy = dy.data(),
+                            .mean = mean.data(),
+                            .rstd = rstd.data(),
+                            .dsum = DataOrNull(dsum),
+                            .dx = dx.mutable_data(),
+                            .dweight = dweight.data(),
+                            .dbias = dbias.data(),
+                            .accumulate = dweight.accumulate() || dbias.accumulate(),
+                            .dtype = x.dtype(),
+                            .rows = rows,
+                            .cols = cols,
+                            .scratch = scratch.mutable_data()});
   dweight.Finish();
   dbias.Finish();
   return dx;

@@ -76,12 +76,9 @@ Tensor Linear(const Tensor& x, const Tensor& weight, const Tensor& bias, WeightL
     if (pass.Needs(1)) WeightGradient(x.Get(), dy, s, layout, pass.Target(1));
     if (pass.Needs(0)) {
       GradientTarget dx = pass.Target(0);
-      RunGemm({.transpose_b = !out_in,
-               .accumulate = dx.accumulate,
-               .m = s.rows,
-               .n = s.in,
-               .k = s.out},
-              dy, weight.Get(), dx.tensor);
+      RunGemm(
+          {.transpose_b = !out_in, .accumulate = dx.accumulate, .m = s.rows, .n = s.in, .k = s.out},
+          dy, weight.Get(), dx.tensor);
     }
   };
   Record("linear", {&x, &weight, &bias}, {&y}, backward);

@@ -22,8 +22,8 @@ Operand OperandOf(const Tensor& t) {
   return o;
 }
 
-/// Adds op(u) op(v) to one operand's gradient. A matrix that served for the whole batch gets the sum
-/// over it, product by product in order.
+/// Adds op(u) op(v) to one operand's gradient. A matrix that served for the whole batch gets the
+/// sum over it, product by product in order.
 void AddProduct(Gemm gemm, const Tensor& u, const Tensor& v, GradientTarget target, bool shared) {
   if (!shared || gemm.batch == 1) {
     gemm.accumulate = target.accumulate;

@@ -34,8 +34,8 @@ inline DType StatsDType(const Tensor& t) {
 /// data(), or null for an undefined tensor.
 inline const void* DataOrNull(const Tensor& t) { return t.defined() ? t.data() : nullptr; }
 
-/// The place of an input's gradient for kernels that sum into f32 (f64 for f64): the gradient itself
-/// where it has that dtype (parameters), else a tensor that Finish adds to it.
+/// The place of an input's gradient for kernels that sum into f32 (f64 for f64): the gradient
+/// itself where it has that dtype (parameters), else a tensor that Finish adds to it.
 class SumTarget {
  public:
   /// Nothing (data() is null) if the input needs no gradient.

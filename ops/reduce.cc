@@ -133,11 +133,8 @@ Tensor Softmax(const Tensor& x) {
   const int64_t rows = cols == 0 ? 0 : x.numel() / cols;
   Tensor y = Tensor::Empty(x.shape(), x.dtype(), device, "softmax");
   Run(device, softmax_kernels.For(device).forward,
-      SoftmaxForwardArgs{.x = x.data(),
-                         .y = y.mutable_data(),
-                         .dtype = x.dtype(),
-                         .rows = rows,
-                         .cols = cols});
+      SoftmaxForwardArgs{
+          .x = x.data(), .y = y.mutable_data(), .dtype = x.dtype(), .rows = rows, .cols = cols});
   if (!Recording({&x})) return y;
   Record("softmax", {&x}, {&y}, [saved = Saved(y), rows, cols](BackwardPass& pass) {
     const Tensor y = saved.Get();

@@ -7,9 +7,9 @@
 
 namespace pando {
 
-/// Sum of x over `dims` (negative ones count from the end; none: over all), which disappear from the
-/// shape, or stay with size 1 if `keep_dims`. Sums of nothing are 0. Throws InvalidArgument for a
-/// dimension that does not exist or is named twice.
+/// Sum of x over `dims` (negative ones count from the end; none: over all), which disappear from
+/// the shape, or stay with size 1 if `keep_dims`. Sums of nothing are 0. Throws InvalidArgument for
+/// a dimension that does not exist or is named twice.
 Tensor Sum(const Tensor& x, std::vector<int64_t> dims = {}, bool keep_dims = false);
 
 /// Sum divided by the number of terms.

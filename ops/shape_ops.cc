@@ -63,9 +63,8 @@ Tensor Permute(const Tensor& x, const std::vector<int64_t>& permutation) {
   if (!Recording({&x})) return y;
   std::vector<int64_t> inverse(permutation.size());
   for (size_t d = 0; d < permutation.size(); ++d) inverse[permutation[d]] = static_cast<int64_t>(d);
-  Record("permute", {&x}, {&y}, [inverse](BackwardPass& pass) {
-    pass.Add(0, PermuteForward(pass.Gradient(), inverse));
-  });
+  Record("permute", {&x}, {&y},
+         [inverse](BackwardPass& pass) { pass.Add(0, PermuteForward(pass.Gradient(), inverse)); });
   return y;
 }
 

@@ -9,8 +9,8 @@
 
 namespace pando {
 
-/// Dimension d of the result is dimension permutation[d] of x. Throws InvalidArgument unless it is a
-/// permutation.
+/// Dimension d of the result is dimension permutation[d] of x. Throws InvalidArgument unless it is
+/// a permutation.
 Tensor Permute(const Tensor& x, const std::vector<int64_t>& permutation);
 
 /// The last two dimensions exchanged.

@@ -62,8 +62,8 @@ class GptGolden : public ::testing::Test {
 
   HostBatch Batch(int64_t step) const {
     const int64_t n = kSamples * config_.context;
-    return {step * kSamples, kSamples, config_.context,
-            std::span(tokens_).subspan(step * n, n), std::span(targets_).subspan(step * n, n)};
+    return {step * kSamples, kSamples, config_.context, std::span(tokens_).subspan(step * n, n),
+            std::span(targets_).subspan(step * n, n)};
   }
 
   struct Run {
@@ -87,8 +87,8 @@ class GptGolden : public ::testing::Test {
   double LossAndGradients(Run& run) const {
     const HostBatch batch = Batch(0);
     const Shape shape{batch.samples, batch.length};
-    const auto counted = std::count_if(batch.targets.begin(), batch.targets.end(),
-                                       [](int32_t t) { return t >= 0; });
+    const auto counted =
+        std::count_if(batch.targets.begin(), batch.targets.end(), [](int32_t t) { return t >= 0; });
     const Tensor loss = run.model.Loss(Tensor::FromHost(batch.tokens, shape, CpuDevice()),
                                        Tensor::FromHost(batch.targets, shape, CpuDevice()), {},
                                        1.0 / static_cast<double>(counted));
@@ -129,7 +129,8 @@ TEST_F(GptGolden, GradientsInF64) {
   }
 }
 
-// f32: |a - b| <= 1e-5 |b| + 1e-7 |all gradients| per tensor, by norms. Also with blocks recomputed.
+// f32: |a - b| <= 1e-5 |b| + 1e-7 |all gradients| per tensor, by norms. Also with blocks
+// recomputed.
 TEST_F(GptGolden, GradientsInF32) {
   for (const bool recompute : {false, true}) {
     auto run = Load(DType::kF32);

@@ -65,16 +65,15 @@ int Main(const Options& o) {
   struct rusage usage {};
   getrusage(RUSAGE_SELF, &usage);
   const double tokens_per_step = static_cast<double>(n);
-  const nlohmann::json out = {
-      {"step_seconds_best", seconds.front()},
-      {"step_seconds_median", seconds[seconds.size() / 2]},
-      {"tokens_per_second", tokens_per_step / seconds.front()},
-      {"model_flops_per_second",
-       model.FlopsPerToken(o.model.context) * tokens_per_step / seconds.front()},
-      {"peak_memory_bytes", int64_t{usage.ru_maxrss} * 1024},
-      {"peak_device_bytes", CpuDevice().allocator().stats().peak_reserved},
-      {"loss", last.loss},
-      {"parameters", registry.numel()}};
+  const nlohmann::json out = {{"step_seconds_best", seconds.front()},
+                              {"step_seconds_median", seconds[seconds.size() / 2]},
+                              {"tokens_per_second", tokens_per_step / seconds.front()},
+                              {"model_flops_per_second", model.FlopsPerToken(o.model.context) *
+                                                             tokens_per_step / seconds.front()},
+                              {"peak_memory_bytes", int64_t{usage.ru_maxrss} * 1024},
+                              {"peak_device_bytes", CpuDevice().allocator().stats().peak_reserved},
+                              {"loss", last.loss},
+                              {"parameters", registry.numel()}};
   std::cout << out.dump(o.json ? -1 : 2) << "\n";
   return 0;
 }
