@@ -61,6 +61,21 @@ inline void StoreSums(const SumOutput& out, int64_t begin, double* sum, int64_t 
                    [&](auto tag) { StoreSums<decltype(tag)>(out, begin, sum, n); });
 }
 
+// In C for runs that are short enough however many lanes the compiler gives them, beyond in f64.
+template <typename C>
+double SumOfRow(const C* v, int64_t n) {
+  constexpr int64_t kRun = 256;
+  double sum = 0;
+  for (int64_t i = 0; i < n; i += kRun) {
+    const int64_t stop = i + kRun < n ? i + kRun : n;
+    C part = 0;
+#pragma omp simd reduction(+ : part)
+    for (int64_t j = i; j < stop; ++j) part += v[j];
+    sum += static_cast<double>(part);
+  }
+  return sum;
+}
+
 // One output after another, each along rows of the reduced dimensions.
 template <int N, typename C, typename Emit>
 void SumAlongRows(const ReduceIndex<N>& index, Terms<N, C> terms, Interval outputs,
@@ -80,10 +95,7 @@ void SumAlongRows(const ReduceIndex<N>& index, Terms<N, C> terms, Interval outpu
                             }
                             C buffer[kPiece];
                             const C* v = terms(at, row.stride, m, buffer);
-                            C part = 0;
-#pragma omp simd reduction(+ : part)
-                            for (int64_t i = 0; i < m; ++i) part += v[i];
-                            total += static_cast<double>(part);
+                            total += SumOfRow(v, m);
                           });
                 sum[j] = total;
               }

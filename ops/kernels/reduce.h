@@ -36,7 +36,7 @@ constexpr int64_t SumScratch(int64_t outputs, int64_t reduced) {
 }
 
 /// Where sums go: y = sum / divisor, or y += sum / divisor. Terms are added in f32 (f64 for f64) in
-/// runs of at most 1024 and those sums in f64, so that the error does not grow with the length;
+/// runs of at most 256 and those sums in f64, so that the error does not grow with the length;
 /// one rounding to y. A sum of nothing is 0.
 struct SumOutput {
   void* y;      ///< contiguous, in the row-major order of the kept dimensions

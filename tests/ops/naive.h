@@ -66,7 +66,7 @@ struct NaiveSums {
 
 /// Fails unless every got[i] is the sum, with an error of 16 roundings of its terms' type X
 /// relative to their magnitudes, and rounded to Y. That allows for 3 roundings in each term and the
-/// additions of a run of 1024 in few lanes, but not for 2^17 terms added one after another.
+/// additions of a run of 256, but not for 2^17 terms added one after another.
 template <typename X, typename Y>
 void ExpectSums(const std::vector<Y>& got, const NaiveSums& want) {
   ASSERT_EQ(got.size(), want.sum.size());
