@@ -41,9 +41,9 @@ PANDO_HOST_DEVICE PANDO_ALWAYS_INLINE double Exp(double x) { return __builtin_ex
 PANDO_HOST_DEVICE PANDO_ALWAYS_INLINE float Log(float x) {
   const bool subnormal = x < 0x1p-126f;
   const float normal = subnormal ? x * 0x1p+23f : x;
-  const int32_t above = __builtin_bit_cast(int32_t, normal) - 0x3F3504F3;  // sqrt(1/2)
-  const auto k = static_cast<float>((above >> 23) - (subnormal ? 23 : 0));
-  const float f = __builtin_bit_cast(float, (above & 0x7FFFFF) + 0x3F3504F3) - 1.0f;
+  const uint32_t above = __builtin_bit_cast(uint32_t, normal) - 0x3F3504F3u;  // sqrt(1/2)
+  const auto k = static_cast<float>((static_cast<int32_t>(above) >> 23) - (subnormal ? 23 : 0));
+  const float f = __builtin_bit_cast(float, (above & 0x7FFFFFu) + 0x3F3504F3u) - 1.0f;
   const float s = f / (2.0f + f);
   const float z = s * s;
   const float r = z * (0.66666776f + z * (0.39977527f + z * 0.29872158f));
