@@ -170,7 +170,11 @@ void Sgemm(const MatmulArgs& args) {
     ParallelFor(args.m, kBiasRows, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         float* row = c + i * args.ldc;
-        for (int64_t j = 0; j < args.n; ++j) row[j] = args.accumulate ? row[j] + bias[j] : bias[j];
+        if (!args.accumulate) {
+          std::memcpy(row, bias, args.n * sizeof(float));
+        } else {
+          for (int64_t j = 0; j < args.n; ++j) row[j] += bias[j];
+        }
       }
     });
   }

@@ -334,6 +334,19 @@ TEST_P(MatmulKernelTest, SizesBeyondOneBlock) {
   }
 }
 
+// Large enough for blocks of rows, with a last block of its own size.
+TEST_P(MatmulKernelTest, LargeWeightGradients) {
+  for (const DTypes& dtypes :
+       {DTypes{DType::kBF16, DType::kF32}, DTypes{DType::kF32, DType::kF32}}) {
+    MatmulArgs args = Options(dtypes, {961, 1203, 5});
+    args.transpose_a = true;
+    args.accumulate = true;
+    Problem problem(args, 0);
+    problem.Run(kernels());
+    problem.Check();
+  }
+}
+
 TEST_P(MatmulKernelTest, Batches) {
   for (const DTypes& dtypes : kDTypes) {
     CheckAllForms(kernels(), dtypes, {5, 6, 7}, 3);
