@@ -73,8 +73,10 @@ TEST(BoundedCacheTest, ThreadsThatWantOneValueMakeItOnce) {
   BoundedCache<int, std::string> cache(kKeys);
   std::atomic<int> made{0};
   std::atomic<int> wrong{0};
+  constexpr int kThreads = 4;
   std::vector<std::thread> threads;
-  for (int t = 0; t < 4; ++t) {
+  threads.reserve(kThreads);
+  for (int t = 0; t < kThreads; ++t) {
     threads.emplace_back([&] {
       for (int i = 0; i < kRounds; ++i) {
         const auto value = cache.Get(i % kKeys, [&](int key) {
@@ -88,7 +90,7 @@ TEST(BoundedCacheTest, ThreadsThatWantOneValueMakeItOnce) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(made.load(), kKeys);
   EXPECT_EQ(wrong.load(), 0);
-  EXPECT_EQ(cache.stats().hits, 4 * kRounds - kKeys);
+  EXPECT_EQ(cache.stats().hits, kThreads * kRounds - kKeys);
 }
 
 }  // namespace

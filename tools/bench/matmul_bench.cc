@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <ctime>
+#include <exception>
 #include <iomanip>
 #include <iostream>
 #include <limits>
@@ -198,7 +199,7 @@ int Main(const Options& options) {
 }  // namespace
 }  // namespace pando
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   pando::Options options;
   CLI::App app("Times the matrix products of a GPT-2 124M training step, each alone");
   app.add_option("--tokens", options.tokens, "tokens in a micro-batch")
@@ -214,4 +215,7 @@ int main(int argc, char** argv) {
   app.add_flag("--interactive", options.interactive, "reads cases from standard input");
   CLI11_PARSE(app, argc, argv);
   return pando::Main(options);
+} catch (const std::exception& e) {
+  std::cerr << "matmul_bench: " << e.what() << "\n";
+  return 1;
 }
