@@ -8,18 +8,6 @@
 namespace pando {
 namespace {
 
-/// into += x, on the device.
-void AddInto(Tensor& into, const Tensor& x) {
-  Device& device = into.device();
-  device.current_stream().Launch(device.vector_kernels().axpy, AxpyArgs{.y = into.mutable_data(),
-                                                                        .y_dtype = into.dtype(),
-                                                                        .x = x.data(),
-                                                                        .x_dtype = x.dtype(),
-                                                                        .n = x.numel(),
-                                                                        .a = 1.0,
-                                                                        .factor = nullptr});
-}
-
 void CastInto(Tensor& into, const Tensor& x) {
   Device& device = into.device();
   device.current_stream().Launch(device.vector_kernels().cast, CastArgs{.y = into.mutable_data(),
@@ -27,6 +15,25 @@ void CastInto(Tensor& into, const Tensor& x) {
                                                                         .x = x.data(),
                                                                         .x_dtype = x.dtype(),
                                                                         .n = x.numel()});
+}
+
+/// into += x, on the device.
+void AddInto(Tensor& into, const Tensor& x) {
+  Device& device = into.device();
+  Tensor term = x;
+  // axpy adds 16-bit terms to f32 sums; any other two dtypes meet in that of the sum.
+  const bool widens = into.dtype() == DType::kF32 && SizeOf(x.dtype()) == 2;
+  if (x.dtype() != into.dtype() && !widens) {
+    term = Tensor::Empty(x.shape(), into.dtype(), device, "gradient");
+    CastInto(term, x);
+  }
+  device.current_stream().Launch(device.vector_kernels().axpy, AxpyArgs{.y = into.mutable_data(),
+                                                                        .y_dtype = into.dtype(),
+                                                                        .x = term.data(),
+                                                                        .x_dtype = term.dtype(),
+                                                                        .n = term.numel(),
+                                                                        .a = 1.0,
+                                                                        .factor = nullptr});
 }
 
 void RequireUnchanged(const Parameter& p, int64_t version) {
@@ -224,10 +231,11 @@ void Tape::Append(const char* op, std::vector<Input> inputs, std::initializer_li
     }
   }
   if (mode_ == Mode::kCountOnly) return;
-  Node node{op, unit_, std::move(inputs), {}, std::move(backward)};
+  Node node{op, unit_, std::move(inputs), {}, {}, std::move(backward)};
   for (Tensor* t : outputs) {
     t->set_value_id(NewValueId());
     node.outputs.push_back(t->value_id());
+    node.output_shapes.push_back(t->shape());
     if (check_finite_) CheckFinite(*t, "the output", op, unit_);
   }
   nodes_.push_back(std::move(node));
@@ -240,6 +248,7 @@ void Tape::Notify(const Unit& unit, void (TapeObserver::*hook)(const Unit&)) {
 void Tape::AppendMarker(const Unit& unit, void (TapeObserver::*hook)(const Unit&)) {
   nodes_.push_back(Node{"unit",
                         &unit,
+                        {},
                         {},
                         {},
                         [this, &unit, hook](BackwardPass&) { Notify(unit, hook); },
@@ -283,10 +292,12 @@ std::vector<Tensor> Tape::RunRecomputed(const Unit& unit, const UnitFunction& fo
   std::vector<int64_t> versions;
   for (const Parameter* p : unit.parameters) versions.push_back(p->version());
   std::vector<ValueId> output_ids;
+  std::vector<Shape> output_shapes;
   for (Tensor& t : outputs) {
     t = t.Detach();
     t.set_value_id(NewValueId());
     output_ids.push_back(t.value_id());
+    output_shapes.push_back(t.shape());
   }
   // Backward of the whole unit: put its operations on the tape once more, behind a marker, with the
   // gradients of their outputs; the loop that runs the tape backwards goes on with them.
@@ -317,7 +328,8 @@ std::vector<Tensor> Tape::RunRecomputed(const Unit& unit, const UnitFunction& fo
       }
     }
   };
-  nodes_.push_back(Node{"recompute", &unit, {}, output_ids, std::move(replay), /*always=*/true});
+  nodes_.push_back(
+      Node{"recompute", &unit, {}, output_ids, output_shapes, std::move(replay), /*always=*/true});
   return outputs;
 }
 
@@ -327,7 +339,8 @@ void Tape::RunNode(const Node& node) {
   for (size_t i = 0; i < node.outputs.size(); ++i) {
     const auto it = gradients_.find(node.outputs[i]);
     if (it == gradients_.end()) continue;
-    gradients[i] = std::move(it->second);
+    // It has the shape in which the last operation used the output, reshaped since perhaps.
+    gradients[i] = it->second.Reshape(node.output_shapes[i].dims());
     gradients_.erase(it);
     any = true;
   }

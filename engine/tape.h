@@ -63,8 +63,8 @@ class Tape;
 /// What an operation's backward function sees.
 class BackwardPass {
  public:
-  /// Gradient of the loss by output `i`; undefined if none arrived (with a single output, one
-  /// always has).
+  /// Gradient of the loss by output `i`, in the output's shape; undefined if none arrived (with a
+  /// single output, one always has).
   const Tensor& Gradient(int i = 0) const { return gradients_[static_cast<size_t>(i)]; }
   /// Takes it, so that a backward that may overwrite it can.
   Tensor TakeGradient(int i = 0) { return std::move(gradients_[static_cast<size_t>(i)]); }
@@ -191,6 +191,7 @@ class Tape {
     const Unit* unit;  // null outside of units
     std::vector<Input> inputs;
     std::vector<ValueId> outputs;
+    std::vector<Shape> output_shapes;
     BackwardFunction backward;
     bool always = false;  // runs even if no gradient arrives: markers and replays
   };
