@@ -9,10 +9,20 @@
 namespace pando {
 namespace {
 
-Shape BroadcastShape(const Tensor& a, const Tensor& b) {
-  int64_t dims[kMaxDims];
-  const int64_t rank = BroadcastDims(a.shape().dims(), b.shape().dims(), dims);
-  return Shape(std::vector<int64_t>(dims, dims + rank));
+Shape BroadcastShape(const char* op, const Shape& a, const Shape& b) {
+  return Naming(op, [&] {
+    int64_t dims[kMaxDims];
+    const int64_t rank = BroadcastDims(a.dims(), b.dims(), dims);
+    return Shape(std::vector<int64_t>(dims, dims + rank));
+  });
+}
+
+/// For operations that take any dtype: both operands have the same, and the same device.
+void CheckPair(const char* op, const Tensor& a, const Tensor& b) {
+  Require(a.defined() && b.defined() && a.dtype() == b.dtype(), op, ": ", Describe(a), " beside ",
+          Describe(b));
+  Require(&a.device() == &b.device(), op, ": one tensor is on ", a.device().name(), ", another on ",
+          b.device().name());
 }
 
 /// Runs `launch(SumOutput)` for the gradient of an input: `outputs` sums of `reduced` terms each.
@@ -53,7 +63,7 @@ Tensor Binary(BinaryOp op, const char* name, const Tensor& a, const Tensor& b) {
   CheckFloating(name, a, {&b});
   Require(b.defined(), name, ": the second operand is undefined");
   Device& device = a.device();
-  Tensor y = Tensor::Empty(BroadcastShape(a, b), a.dtype(), device, name);
+  Tensor y = Tensor::Empty(BroadcastShape(name, a.shape(), b.shape()), a.dtype(), device, name);
   const std::array<Dims, 2> operands{a.shape().dims(), b.shape().dims()};
   Run(device, binary_kernels.For(device).forward,
       BinaryArgs{.op = op,
@@ -119,10 +129,9 @@ Tensor AffineForward(const Tensor& x, double scale, double shift) {
 }
 
 Tensor Compare(CompareOp op, const char* name, const Tensor& a, const Tensor& b) {
-  Require(a.defined() && b.defined() && a.dtype() == b.dtype(), name, ": ", Describe(a), " beside ",
-          Describe(b));
+  CheckPair(name, a, b);
   Device& device = a.device();
-  Tensor y = Tensor::Empty(BroadcastShape(a, b), DType::kI32, device, name);
+  Tensor y = Tensor::Empty(BroadcastShape(name, a.shape(), b.shape()), DType::kI32, device, name);
   const std::array<Dims, 2> operands{a.shape().dims(), b.shape().dims()};
   Run(device, binary_kernels.For(device).compare,
       CompareArgs{.op = op,
@@ -180,13 +189,12 @@ Tensor GreaterEqual(const Tensor& a, const Tensor& b) {
 }
 
 Tensor Where(const Tensor& condition, const Tensor& a, const Tensor& b) {
-  Require(a.defined() && b.defined() && a.dtype() == b.dtype(), "where: ", Describe(a), " beside ",
-          Describe(b));
+  CheckPair("where", a, b);
+  CheckIndices("where", "conditions", condition, DType::kI32, a);
   Device& device = a.device();
-  int64_t dims[kMaxDims];
-  const int64_t rank = BroadcastDims(BroadcastShape(a, b).dims(), condition.shape().dims(), dims);
-  Tensor y =
-      Tensor::Empty(Shape(std::vector<int64_t>(dims, dims + rank)), a.dtype(), device, "where");
+  Tensor y = Tensor::Empty(
+      BroadcastShape("where", BroadcastShape("where", a.shape(), b.shape()), condition.shape()),
+      a.dtype(), device, "where");
   const std::array<Dims, 3> operands{condition.shape().dims(), a.shape().dims(), b.shape().dims()};
   Run(device, where_kernels.For(device).forward,
       WhereArgs{.dtype = a.dtype(),

@@ -33,6 +33,7 @@ AttentionShape ShapeOf(const Tensor& qkv, const AttentionOptions& options) {
   shape.dropout = options.dropout;
   shape.random = options.random;
   if (options.lengths.defined()) {
+    CheckIndices("attention", "lengths", options.lengths, DType::kI32, qkv);
     Require(options.lengths.shape() == Shape{shape.batch}, "attention: lengths ",
             Describe(options.lengths), " for ", shape.batch, " samples");
     shape.lengths = options.lengths.data<int32_t>();
@@ -40,7 +41,8 @@ AttentionShape ShapeOf(const Tensor& qkv, const AttentionOptions& options) {
   Require(options.dropout >= 0 && options.dropout < 1, "attention: dropout ", options.dropout,
           " is not in [0, 1)");
   if (options.dropout > 0) {
-    Require(options.sample_ids.defined() && options.sample_ids.shape() == Shape{shape.batch},
+    CheckIndices("attention", "sample ids", options.sample_ids, DType::kI64, qkv);
+    Require(options.sample_ids.shape() == Shape{shape.batch},
             "attention: dropout needs sample ids, i64 [", shape.batch, "], not ",
             Describe(options.sample_ids));
     shape.sample_ids = options.sample_ids.data<int64_t>();
@@ -150,7 +152,7 @@ Tensor AttentionWithCache(const Tensor& qkv, Tensor& keys, Tensor& values, int64
   for (const Tensor* cache : {&keys, &values}) {
     Require(cache->rank() == 3 && cache->dim(0) == shape.batch && cache->dim(2) == width,
             "attention: cache ", Describe(*cache), " for qkv ", Describe(qkv));
-    Require(past >= 0 && past + qkv.dim(1) <= cache->dim(1), "attention: ", past, " + ", qkv.dim(1),
+    Require(past >= 0 && past <= cache->dim(1) - qkv.dim(1), "attention: ", past, " + ", qkv.dim(1),
             " tokens don't fit a cache of ", cache->dim(1));
   }
   const int64_t query_width = shape.query_heads * shape.head_dim;

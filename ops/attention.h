@@ -17,10 +17,10 @@ struct AttentionOptions {
   double scale = 0;
   /// Dropout of the probabilities, drawn from `random` by global sample (sample_ids, i64 [B]).
   double dropout = 0;
-  RandomKey random;
-  Tensor sample_ids;
+  RandomKey random = {};
+  Tensor sample_ids = {};
   /// Valid keys of each sample, i32 [B]; undefined: all. Rows beyond give zeros.
-  Tensor lengths;
+  Tensor lengths = {};
 };
 
 /// softmax(scale Q K^T + mask) V over packed activations qkv [B, T, (Hq + 2 Hkv) D], heads of Q,

@@ -15,6 +15,7 @@ struct Sizes {
 
 Sizes CheckShapes(const Tensor& logits, const Tensor& targets, const CrossEntropyOptions& options) {
   CheckFloating("cross_entropy", logits);
+  CheckIndices("cross_entropy", "targets", targets, DType::kI32, logits);
   Require(logits.rank() >= 1 && targets.numel() * logits.dim(-1) == logits.numel(),
           "cross_entropy: targets ", Describe(targets), " for logits ", Describe(logits));
   const int64_t stride = logits.dim(-1);
@@ -110,6 +111,8 @@ Tensor CrossEntropyInPlace(Tensor logits, const Tensor& targets,
                            const CrossEntropyOptions& options) {
   if (!Recording({&logits})) return CrossEntropy(logits, targets, options);
   const Sizes sizes = CheckShapes(logits, targets, options);
+  Require(logits.parameter() == nullptr,
+          "cross_entropy: the logits are a parameter: not to be overwritten");
   Device& device = logits.device();
   Tensor losses = Tensor::Empty({sizes.rows}, StatsDType(logits), device, "losses");
   Run(device, cross_entropy_kernels.For(device).fused,

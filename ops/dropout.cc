@@ -27,8 +27,9 @@ Tensor Dropout(const Tensor& x, double p, const RandomKey& key, const Tensor& sa
   CheckFloating("dropout", x);
   Require(p >= 0 && p < 1, "dropout: probability ", p, " is not in [0, 1)");
   if (p == 0) return x;
-  Require(sample_ids.defined() && x.rank() >= 1 && sample_ids.shape() == Shape{x.dim(0)},
-          "dropout: sample ids ", Describe(sample_ids), " for x ", Describe(x));
+  CheckIndices("dropout", "sample ids", sample_ids, DType::kI64, x);
+  Require(x.rank() >= 1 && sample_ids.shape() == Shape{x.dim(0)}, "dropout: sample ids ",
+          Describe(sample_ids), " for x ", Describe(x));
   Tensor y = Apply(x, p, key, sample_ids);
   if (Recording({&x})) {
     Record("dropout", {&x}, {&y}, [p, key, ids = Saved(sample_ids)](BackwardPass& pass) {

@@ -10,7 +10,10 @@ namespace {
 Tensor Embed(const Tensor& tokens, const Tensor& table, const Tensor& positions, int64_t length,
              int64_t offset) {
   CheckFloating("embedding", table, {&positions});
+  CheckIndices("embedding", "tokens", tokens, DType::kI32, table);
   Require(table.rank() == 2, "embedding: table ", Describe(table), " must be [V, C]");
+  Require(!positions.defined() || (positions.rank() == 2 && positions.dim(1) == table.dim(1)),
+          "embedding: positions ", Describe(positions), " beside table ", Describe(table));
   Device& device = table.device();
   const int64_t vocab = table.dim(0);
   const int64_t cols = table.dim(1);
@@ -68,11 +71,11 @@ Tensor Embedding(const Tensor& tokens, const Tensor& table) {
 Tensor PositionalEmbedding(const Tensor& tokens, const Tensor& table, const Tensor& positions,
                            int64_t first_position) {
   Require(tokens.rank() == 2, "embedding: tokens ", Describe(tokens), " must be [B, T]");
-  Require(positions.rank() == 2 && positions.dim(1) == table.dim(1), "embedding: positions ",
-          Describe(positions), " beside table ", Describe(table));
-  Require(first_position >= 0 && first_position + tokens.dim(1) <= positions.dim(0),
+  Require(positions.defined() && positions.rank() == 2, "embedding: positions ",
+          Describe(positions), " must be [P, C]");
+  Require(first_position >= 0 && first_position <= positions.dim(0) - tokens.dim(1),
           "embedding: positions ", first_position, " to ", first_position + tokens.dim(1),
-          " of a table of ", positions.dim(0));
+          " of the table ", Describe(positions));
   return Embed(tokens, table, positions, tokens.dim(1), first_position);
 }
 

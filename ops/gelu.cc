@@ -9,11 +9,12 @@ Tensor GeluWithBias(const Tensor& x, const Tensor& bias, bool reuse_x) {
   CheckFloating("gelu", x, {&bias});
   Require(!bias.defined() || (x.rank() >= 1 && bias.shape() == Shape{x.dim(-1)}), "gelu: bias ",
           Describe(bias), " for x ", Describe(x));
+  Require(!reuse_x || x.parameter() == nullptr, "gelu: x is a parameter: not to be overwritten");
   Device& device = x.device();
   const int64_t cols = x.rank() == 0 ? 1 : x.dim(-1);
   const int64_t rows = cols == 0 ? 0 : x.numel() / cols;
   const bool record = Recording({&x, &bias});
-  Tensor pre = x.Detach();
+  Tensor pre = x;
   if (bias.defined() && record && !reuse_x) {
     pre = Tensor::Empty(x.shape(), x.dtype(), device, "gelu input");
   }

@@ -25,7 +25,9 @@ LinearSizes CheckShapes(const Tensor& x, const Tensor& weight, const Tensor& bia
           in, " inputs");
   Require(!bias.defined() || bias.shape() == Shape{out}, "linear: bias ", Describe(bias), " for ",
           out, " outputs");
-  return {in == 0 ? 0 : x.numel() / in, in, out};
+  int64_t rows = 1;  // not numel / in: without inputs, y is the bias
+  for (int64_t d = 0; d + 1 < x.rank(); ++d) rows *= x.dim(d);
+  return {rows, in, out};
 }
 
 /// dW += x^T dy, or dy^T x where the weight lies [out, in].

@@ -22,25 +22,30 @@ Operand OperandOf(const Tensor& t) {
   return o;
 }
 
-/// Adds op(u) op(v) to one operand's gradient. A matrix that served for the whole batch gets the
-/// sum over it, product by product in order.
-void AddProduct(Gemm gemm, const Tensor& u, const Tensor& v, GradientTarget target, bool shared) {
+/// Adds op(u) op(v) to the gradient of `input`. A matrix that served for the whole batch gets the
+/// sum over it, product by product in order, rounded once.
+void AddProduct(BackwardPass& pass, int input, Gemm gemm, const Tensor& u, const Tensor& v,
+                bool shared) {
   if (!shared || gemm.batch == 1) {
+    GradientTarget target = pass.Target(input);
     gemm.accumulate = target.accumulate;
     gemm.stride_c = shared ? 0 : gemm.m * gemm.n;
     RunGemm(gemm, u, v, target.tensor);
     return;
   }
+  SumTarget sum(pass, input, {gemm.m, gemm.n}, u);
+  if (gemm.batch == 0) sum.StartFromZero();
   const Gemm all = gemm;
   gemm.batch = 1;
   for (int64_t b = 0; b < all.batch; ++b) {
-    gemm.accumulate = target.accumulate || b > 0;
+    gemm.accumulate = sum.accumulate() || b > 0;
     const auto at = [b](const Tensor& t, int64_t stride) {
       const int64_t size = stride == 0 ? t.numel() : stride;
       return Tensor::View(t.storage(), t.offset() + b * stride, {size}, t.dtype());
     };
-    RunGemm(gemm, at(u, all.stride_a), at(v, all.stride_b), target.tensor);
+    RunGemm(gemm, at(u, all.stride_a), at(v, all.stride_b), sum.tensor());
   }
+  sum.Finish();
 }
 
 }  // namespace
@@ -85,11 +90,11 @@ Tensor Matmul(const Tensor& a, const Tensor& b, const MatmulOptions& options) {
       if (ta) {
         g.transpose_a = tb, g.transpose_b = true;
         g.m = k, g.n = m, g.stride_a = sb, g.stride_b = sc;
-        AddProduct(g, other, dc, pass.Target(0), a_shared);
+        AddProduct(pass, 0, g, other, dc, a_shared);
       } else {
         g.transpose_b = !tb;
         g.m = m, g.n = k, g.stride_a = sc, g.stride_b = sb;
-        AddProduct(g, dc, other, pass.Target(0), a_shared);
+        AddProduct(pass, 0, g, dc, other, a_shared);
       }
     }
     // dB = A^T dC, stored as B is: transposed, dC^T A.
@@ -99,11 +104,11 @@ Tensor Matmul(const Tensor& a, const Tensor& b, const MatmulOptions& options) {
       if (tb) {
         g.transpose_a = true, g.transpose_b = ta;
         g.m = n, g.n = k, g.stride_a = sc, g.stride_b = sa;
-        AddProduct(g, dc, other, pass.Target(1), b_shared);
+        AddProduct(pass, 1, g, dc, other, b_shared);
       } else {
         g.transpose_a = !ta;
         g.m = k, g.n = n, g.stride_a = sa, g.stride_b = sc;
-        AddProduct(g, other, dc, pass.Target(1), b_shared);
+        AddProduct(pass, 1, g, other, dc, b_shared);
       }
     }
   };

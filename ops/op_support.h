@@ -52,6 +52,8 @@ class SumTarget {
   }
 
   bool needed() const { return target_.tensor.defined(); }
+  /// The sums, for code that launches kernels on tensors. Ask only if needed().
+  Tensor& tensor() { return target_.tensor; }
   void* data() { return needed() ? target_.tensor.mutable_data() : nullptr; }
   bool accumulate() const { return target_.accumulate; }
   /// For kernels that can only add.
@@ -82,6 +84,26 @@ inline void CheckFloating(const char* op, const Tensor& x,
             ": cast one of them");
     Require(&t->device() == &x.device(), op, ": one tensor is on ", x.device().name(),
             ", another on ", t->device().name());
+  }
+}
+
+/// Throws InvalidArgument naming `op` unless `indices` (`what`: tokens, targets, lengths) has the
+/// integer dtype `dtype` and lies on x's device.
+inline void CheckIndices(const char* op, const char* what, const Tensor& indices, DType dtype,
+                         const Tensor& x) {
+  Require(indices.defined() && indices.dtype() == dtype, op, ": ", what, " must be ", Name(dtype),
+          ", not ", Describe(indices));
+  Require(&indices.device() == &x.device(), op, ": ", what, " are on ", indices.device().name(),
+          ", the rest on ", x.device().name());
+}
+
+/// f(), whose InvalidArgument, from code that serves several operations, gets `op` put before it.
+template <typename F>
+auto Naming(const char* op, const F& f) {
+  try {
+    return f();
+  } catch (const InvalidArgument& e) {
+    throw InvalidArgument(absl::StrCat(op, ": ", e.what()));
   }
 }
 

@@ -25,7 +25,7 @@ Reduction ReductionOf(const char* op, const Tensor& x, std::vector<int64_t> dims
     std::iota(dims.begin(), dims.end(), 0);
   }
   for (int64_t& d : dims) d = d < 0 ? d + x.rank() : d;
-  Reduction r{ReduceOver(x.shape().dims(), dims), {}, {}, 0, 0};
+  Reduction r{Naming(op, [&] { return ReduceOver(x.shape().dims(), dims); }), {}, {}, 0, 0};
   std::vector<int64_t> kept, ones = x.shape().dims();
   for (int64_t d = 0; d < x.rank(); ++d) {
     if (std::find(dims.begin(), dims.end(), d) == dims.end()) {

@@ -19,7 +19,8 @@ void Copy(DType dtype, void* y, const void* x, const StridedIndex<2>& index, Dev
 }
 
 Tensor PermuteForward(const Tensor& x, const std::vector<int64_t>& permutation) {
-  const StridedIndex<2> index = PermuteIndex(x.shape().dims(), permutation);
+  const StridedIndex<2> index =
+      Naming("permute", [&] { return PermuteIndex(x.shape().dims(), permutation); });
   std::vector<int64_t> dims;
   for (int64_t p : permutation) dims.push_back(x.dim(p));
   Tensor y = Tensor::Empty(Shape(std::move(dims)), x.dtype(), x.device(), "permute");
@@ -28,7 +29,8 @@ Tensor PermuteForward(const Tensor& x, const std::vector<int64_t>& permutation) 
 }
 
 Tensor SliceForward(const Tensor& x, int64_t dim, int64_t start, int64_t length) {
-  const SliceIndex slice = MakeSliceIndex(x.shape().dims(), dim, start, length);
+  const SliceIndex slice =
+      Naming("slice", [&] { return MakeSliceIndex(x.shape().dims(), dim, start, length); });
   std::vector<int64_t> dims = x.shape().dims();
   dims[dim] = length;
   Tensor y = Tensor::Empty(Shape(std::move(dims)), x.dtype(), x.device(), "slice");
@@ -59,6 +61,7 @@ void CastInto(const Tensor& x, Tensor& y) {
 }  // namespace
 
 Tensor Permute(const Tensor& x, const std::vector<int64_t>& permutation) {
+  Require(x.defined(), "permute: x is undefined");
   Tensor y = PermuteForward(x, permutation);
   if (!Recording({&x})) return y;
   std::vector<int64_t> inverse(permutation.size());
@@ -69,7 +72,8 @@ Tensor Permute(const Tensor& x, const std::vector<int64_t>& permutation) {
 }
 
 Tensor Transpose(const Tensor& x) {
-  Require(x.rank() >= 2, "transpose: ", Describe(x), " has fewer than two dimensions");
+  Require(x.defined() && x.rank() >= 2, "transpose: ", Describe(x),
+          " has fewer than two dimensions");
   std::vector<int64_t> permutation(static_cast<size_t>(x.rank()));
   std::iota(permutation.begin(), permutation.end(), 0);
   std::swap(permutation[permutation.size() - 1], permutation[permutation.size() - 2]);
@@ -77,6 +81,7 @@ Tensor Transpose(const Tensor& x) {
 }
 
 Tensor Slice(const Tensor& x, int64_t dim, int64_t start, int64_t length) {
+  Require(x.defined(), "slice: x is undefined");
   if (dim < 0) dim += x.rank();
   Tensor y = SliceForward(x, dim, start, length);
   if (!Recording({&x})) return y;
@@ -99,6 +104,7 @@ Tensor Slice(const Tensor& x, int64_t dim, int64_t start, int64_t length) {
 Tensor Concat(const std::vector<Tensor>& parts, int64_t dim) {
   Require(!parts.empty(), "concat: nothing to concatenate");
   const Tensor& first = parts[0];
+  Require(first.defined(), "concat: the first part is undefined");
   if (dim < 0) dim += first.rank();
   std::vector<int64_t> dims = first.shape().dims();
   Require(dim >= 0 && dim < first.rank(), "concat: ", Describe(first), " has no dimension ", dim);
@@ -106,7 +112,8 @@ Tensor Concat(const std::vector<Tensor>& parts, int64_t dim) {
   std::vector<int64_t> starts;
   for (const Tensor& part : parts) {
     std::vector<int64_t> like_first = part.shape().dims();
-    const bool comparable = part.rank() == first.rank() && part.dtype() == first.dtype();
+    const bool comparable = part.defined() && &part.device() == &first.device() &&
+                            part.rank() == first.rank() && part.dtype() == first.dtype();
     if (comparable) like_first[dim] = first.dim(dim);
     Require(comparable && like_first == first.shape().dims(), "concat: ", Describe(part),
             " beside ", Describe(first));
@@ -134,16 +141,13 @@ Tensor Concat(const std::vector<Tensor>& parts, int64_t dim) {
 }
 
 Tensor Cast(const Tensor& x, DType dtype) {
+  Require(x.defined(), "cast: x is undefined");
   if (x.dtype() == dtype) return x;
   Tensor y = Tensor::Empty(x.shape(), dtype, x.device(), "cast");
   CastInto(x, y);
   if (!IsFloating(dtype) || !Recording({&x})) return y;
-  Record("cast", {&x}, {&y}, [from = x.dtype()](BackwardPass& pass) {
-    const Tensor& dy = pass.Gradient();
-    Tensor dx = Tensor::Empty(dy.shape(), from, dy.device(), "gradient of cast");
-    CastInto(dy, dx);
-    pass.Add(0, std::move(dx));
-  });
+  // Add casts, straight into a parameter's f32.
+  Record("cast", {&x}, {&y}, [](BackwardPass& pass) { pass.Add(0, pass.Gradient()); });
   return y;
 }
 
