@@ -164,7 +164,7 @@ void Allocator::Free(Block* block) {
 }
 
 Allocator::Block* Allocator::MergeIntoNeighbours(Block* block) {
-  const auto absorb_next = [this](Block* a) {
+  const auto absorb_next = [](Block* a) {
     Block* b = a->next;
     a->size += b->size;
     a->next = b->next;

@@ -33,7 +33,8 @@ double Log(double x) {
 /// cos and sin of 2 pi u for u in [0, 1): reduction to an eighth of a turn is exact, then Taylor
 /// series up to terms below 1e-17.
 void CosSinTurn(double u, double* cosine, double* sine) {
-  const int quadrant = static_cast<int>(u * 4 + 0.5);  // nearest multiple of a quarter turn
+  const int quadrant =
+      static_cast<int>(std::floor(u * 4 + 0.5));  // nearest multiple of a quarter turn
   const double x = (u - quadrant * 0.25) * 6.283185307179586;
   const double x2 = x * x;
   double c = 1, s = 1;
@@ -59,7 +60,7 @@ void CosSinTurn(double u, double* cosine, double* sine) {
 
 /// Four standard normals from one block (Box and Muller, 1958), 32 bits of each uniform.
 void Normals(const Philox4& bits, double out[4]) {
-  for (int pair = 0; pair < 2; ++pair) {
+  for (int64_t pair = 0; pair < 2; ++pair) {
     const double u = (bits.v[2 * pair] + 1.0) * 0x1p-32;  // (0, 1]
     const double radius = std::sqrt(-2 * Log(u));
     double cosine = 0, sine = 0;

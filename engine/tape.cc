@@ -288,11 +288,14 @@ std::vector<Tensor> Tape::RunRecomputed(const Unit& unit, const UnitFunction& fo
     Parameter* parameter;
   };
   std::vector<SavedInput> kept;
+  kept.reserve(inputs.size());
   for (const Tensor& t : inputs) kept.push_back({Saved(t), t.value_id(), t.parameter()});
   std::vector<int64_t> versions;
+  versions.reserve(unit.parameters.size());
   for (const Parameter* p : unit.parameters) versions.push_back(p->version());
   std::vector<ValueId> output_ids;
   std::vector<Shape> output_shapes;
+  output_ids.reserve(outputs.size());
   for (Tensor& t : outputs) {
     t = t.Detach();
     t.set_value_id(NewValueId());

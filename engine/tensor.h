@@ -33,12 +33,12 @@ class Tensor {
   /// A copy of host values; waits until they are on the device. Throws InvalidArgument where the
   /// count does not fit the shape.
   template <typename T>
-  static Tensor FromHost(std::span<const T> values, Shape shape, Device& device,
-                         std::string name = "tensor");
+  static Tensor FromHost(std::span<const T> values, const Shape& shape, Device& device,
+                         const std::string& name = "tensor");
   template <typename T>
-  static Tensor FromHost(const std::vector<T>& values, Shape shape, Device& device,
-                         std::string name = "tensor") {
-    return FromHost(std::span<const T>(values), std::move(shape), device, std::move(name));
+  static Tensor FromHost(const std::vector<T>& values, const Shape& shape, Device& device,
+                         const std::string& name = "tensor") {
+    return FromHost(std::span<const T>(values), shape, device, name);
   }
   /// A view of `shape` elements of `storage`, `offset` elements of `dtype` from its start.
   static Tensor View(std::shared_ptr<Storage> storage, int64_t offset, Shape shape, DType dtype);
@@ -125,8 +125,9 @@ T* Tensor::mutable_data() {
 }
 
 template <typename T>
-Tensor Tensor::FromHost(std::span<const T> values, Shape shape, Device& device, std::string name) {
-  Tensor t = Empty(std::move(shape), DTypeOf<T>::value, device, std::move(name));
+Tensor Tensor::FromHost(std::span<const T> values, const Shape& shape, Device& device,
+                        const std::string& name) {
+  Tensor t = Empty(shape, DTypeOf<T>::value, device, name);
   Require(static_cast<int64_t>(values.size()) == t.numel(), "FromHost: ", values.size(),
           " values for shape ", t.shape().ToString());
   device.current_stream().Copy(t.mutable_data(), values.data(), t.bytes(), CopyKind::kHostToDevice);

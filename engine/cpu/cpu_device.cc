@@ -43,7 +43,7 @@ class ImmediateStream : public Stream {
 
 class ImmediateCpu : public CpuMemory {
  public:
-  ImmediateCpu() { SetFirstStream(NewStream()); }
+  ImmediateCpu() { SetFirstStream(std::make_unique<ImmediateStream>(*this)); }
   std::unique_ptr<Stream> NewStream() override { return std::make_unique<ImmediateStream>(*this); }
   std::unique_ptr<Event> NewEvent() override { return std::make_unique<ImmediateEvent>(); }
   void Synchronize() override {}

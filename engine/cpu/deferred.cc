@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "engine/allocator.h"
 #include "engine/cpu/cpu_device.h"
 #include "engine/cpu/cpu_memory.h"
@@ -42,9 +43,9 @@ class Scheduler {
     queues_.push_back(queue);
   }
   void Remove(Queue* queue) {
-    RunUntil([queue] { return queue->empty(); });
     const std::lock_guard<std::recursive_mutex> lock(mu_);
-    std::erase(queues_, queue);
+    const absl::Cleanup forget = [this, queue] { std::erase(queues_, queue); };
+    RunUntil([queue] { return queue->empty(); });
   }
   void Push(Queue& queue, Task task) {
     const std::lock_guard<std::recursive_mutex> lock(mu_);
@@ -100,7 +101,12 @@ class DeferredStream : public Stream {
   DeferredStream(Device& device, Scheduler& scheduler) : device_(device), scheduler_(scheduler) {
     scheduler_.Add(&queue_);
   }
-  ~DeferredStream() override { scheduler_.Remove(&queue_); }
+  ~DeferredStream() override {
+    try {
+      scheduler_.Remove(&queue_);
+    } catch (const DeviceError&) {  // NOLINT(bugprone-empty-catch): what waits for ever never runs
+    }
+  }
 
   void Copy(void* dst, const void* src, int64_t bytes, CopyKind /*kind*/) override {
     Push([=] { CopyBytes(dst, src, bytes); });
@@ -145,7 +151,7 @@ class DeferredStream : public Stream {
 class DeferredCpu : public CpuMemory {
  public:
   explicit DeferredCpu(uint64_t seed) : scheduler_(seed) {
-    SetFirstStream(NewStream());
+    SetFirstStream(std::make_unique<DeferredStream>(*this, scheduler_));
     allocator().SetPoison(true);
   }
   ~DeferredCpu() override { Shutdown(); }
