@@ -4,6 +4,7 @@
 
 #include "engine/cpu/dispatch.h"
 #include "ops/cpu/attention_backward.h"
+#include "ops/cpu/attention_decode.h"
 #include "ops/cpu/attention_tile.h"
 #include "ops/math.h"
 
@@ -12,7 +13,7 @@ namespace {
 
 /// Groups of kQueries that one task takes through the keys together, so that a tile of keys is
 /// loaded once for all.
-constexpr int64_t kGroups = 2;
+constexpr int64_t kGroups = 4;
 
 template <typename C>
 struct Scratch {
@@ -40,7 +41,7 @@ struct Scratch {
   }
 };
 
-/// One tile's step of the running softmax. Scores become exp(score - max); `decay` is by how much
+/// One tile's step of the running softmax. Scores become 2^(score - max); `decay` is by how much
 /// earlier sums shrink. All pointers are at the strip's first lane.
 template <typename C>
 void SoftmaxStep(int64_t keys, int64_t lanes, C* __restrict scores, C* __restrict max,
@@ -55,13 +56,13 @@ void SoftmaxStep(int64_t keys, int64_t lanes, C* __restrict scores, C* __restric
     Store(max + i, best);
   }
   for (int64_t i = 0; i < lanes; ++i) {
-    decay[i] = Exp(decay[i]);
+    decay[i] = Exp2OfNegative(decay[i]);
     sum[i] *= decay[i];
   }
   for (int64_t j = 0; j < keys; ++j) {
     C* __restrict row = scores + j * kQueries;
     for (int64_t i = 0; i < lanes; ++i) {
-      const C e = Exp(row[i] - max[i]);
+      const C e = Exp2OfNegative(row[i] - max[i]);
       row[i] = e;
       sum[i] += e;
     }
@@ -118,7 +119,7 @@ void FinishGroup(const AttentionForwardArgs& args, const Scratch<ComputeType<T>>
   C* lse = static_cast<C*>(args.lse) +
            (b * args.shape.query_heads + head) * args.shape.query_length + i0;
   for (int64_t i = 0; i < queries; ++i) {
-    lse[i] = s.max[group * kQueries + i] + static_cast<C>(__builtin_log(sum[i]));
+    lse[i] = s.max[group * kQueries + i] * static_cast<C>(kLn2) + Log(sum[i]);
   }
 }
 
@@ -142,7 +143,7 @@ void LoadGroup(const AttentionForwardArgs& args, const Scratch<ComputeType<T>>& 
   const int64_t padded = RoundUp(d, kLanes<C>);
   const int64_t lanes = RoundUp(queries, kLanes<C>);
   LoadRows<T>(RowAt<T>(args.q, b, i0, head, d), args.q.row_stride, queries, lanes, d,
-              static_cast<C>(args.shape.scale), s.rows, padded);
+              static_cast<C>(args.shape.scale * kLog2E), s.rows, padded);
   Transpose(lanes, padded, s.rows, padded, s.q + group * padded * kQueries, kQueries);
   for (int64_t i = 0; i < lanes; ++i) {
     s.max[group * kQueries + i] = -__builtin_inff();
@@ -211,11 +212,13 @@ void ForwardTyped(const AttentionForwardArgs& args) {
 }
 
 void Forward(const AttentionForwardArgs& args, void* /*stream*/) {
+  if (AttentionDecodes(args.shape)) return AttentionDecode(args);
   Dispatch<float, BFloat16, Float16, double>("attention", args.shape.dtype,
                                              [&](auto tag) { ForwardTyped<decltype(tag)>(args); });
 }
 
 int64_t ForwardScratchBytes(const AttentionShape& shape) {
+  if (AttentionDecodes(shape)) return AttentionDecodeScratchBytes(shape);
   int64_t bytes = 0;
   Dispatch<float, BFloat16, Float16, double>("attention", shape.dtype, [&](auto tag) {
     using C = ComputeType<decltype(tag)>;

@@ -11,7 +11,6 @@
 
 #include "engine/cpu/dispatch.h"
 #include "ops/cpu/attention_tile.h"
-#include "ops/math.h"
 
 namespace pando::PANDO_ISA {
 namespace {
@@ -20,9 +19,9 @@ namespace {
 template <typename C>
 struct Scratch {
   C *k, *v, *dk, *dv;  ///< rows of all keys
-  C *q, *dout;         ///< rows of a tile of queries; q times the scale
+  C *q, *dout;         ///< rows of a tile of queries; q times scale / ln 2
   C *q_columns, *dout_columns, *dq_columns;
-  C *lse, *delta;  ///< [kQueries]
+  C *lse, *delta;  ///< [kQueries]; lse in units of ln 2
   C *p, *ds;       ///< [kKeys][kQueries]
   C* factors;      ///< dropout's: [kKeys + 4][kQueries]
   int64_t bytes;
@@ -69,7 +68,7 @@ void Differentiate(int64_t keys, int64_t lanes, const C* __restrict lse, const C
     C* __restrict p_row = p + j * kQueries;
     C* __restrict ds_row = ds + j * kQueries;
     for (int64_t i = 0; i < lanes; ++i) {
-      const C e = Exp(p_row[i] - lse[i]);
+      const C e = Exp2OfNegative(p_row[i] - lse[i]);
       p_row[i] = e;
       ds_row[i] = e * (ds_row[i] - delta[i]);
     }
@@ -86,7 +85,7 @@ void DifferentiateDropped(int64_t keys, int64_t lanes, const C* __restrict lse,
     C* __restrict ds_row = ds + j * kQueries;
     const C* __restrict f_row = factors + j * kQueries;
     for (int64_t i = 0; i < lanes; ++i) {
-      const C e = Exp(p_row[i] - lse[i]);
+      const C e = Exp2OfNegative(p_row[i] - lse[i]);
       p_row[i] = e * f_row[i];
       ds_row[i] = e * (ds_row[i] * f_row[i] - delta[i]);
     }
@@ -145,11 +144,11 @@ void LoadQueries(const AttentionBackwardArgs& args, const Scratch<ComputeType<T>
               padded);
   RowDots(s.dout, s.q, lanes, padded, s.delta);
   LoadRows<T>(RowAt<T>(args.q, b, i0, head, d), args.q.row_stride, queries, lanes, d,
-              static_cast<C>(shape.scale), s.q, padded);
+              static_cast<C>(shape.scale * kLog2E), s.q, padded);
   Transpose(lanes, padded, s.q, padded, s.q_columns, kQueries);
   const C* lse =
       static_cast<const C*>(args.lse) + (b * shape.query_heads + head) * shape.query_length + i0;
-  for (int64_t i = 0; i < lanes; ++i) s.lse[i] = i < queries ? lse[i] : 0;
+  for (int64_t i = 0; i < lanes; ++i) s.lse[i] = i < queries ? lse[i] * static_cast<C>(kLog2E) : 0;
 }
 
 /// All queries of one head; adds to the scratch's dk and dv.
@@ -194,7 +193,8 @@ void BackwardKvHead(const AttentionBackwardArgs& args, const Scratch<ComputeType
   for (int64_t h = kv_head * group; h < (kv_head + 1) * group; ++h) {
     BackwardHead<T>(args, see, s, b, h);
   }
-  StoreRows<T>(s.dk, padded, see.keys, d, C{1}, RowAt<T>(args.dk, b, 0, kv_head, d),
+  // q carried the factor of scores in units of ln 2.
+  StoreRows<T>(s.dk, padded, see.keys, d, static_cast<C>(kLn2), RowAt<T>(args.dk, b, 0, kv_head, d),
                args.dk.row_stride);
   StoreRows<T>(s.dv, padded, see.keys, d, C{1}, RowAt<T>(args.dv, b, 0, kv_head, d),
                args.dv.row_stride);

@@ -24,7 +24,29 @@ inline constexpr int64_t kQueries = 64;
 inline constexpr int64_t kKeys = 64;
 /// Where the causal diagonal crosses a tile, it is cut into strips of this many queries, each with
 /// its own end of keys.
-inline constexpr int64_t kStrip = 32;
+inline constexpr int64_t kStrip = 16;
+
+/// Scores are computed in units of ln 2 (the factor goes into q), as powers of two cost least.
+inline constexpr double kLog2E = 1.4426950408889634;
+inline constexpr double kLn2 = 0.6931471805599453;
+
+/// 2^x for x <= 0 within 1 unit in the last place; 0 below -126, where results are subnormal. Fewer
+/// steps than Exp needs: no bounds above, one factor of 2^n, no product to reduce.
+PANDO_ALWAYS_INLINE float Exp2OfNegative(float x) {
+  // Adding 1.5 * 2^23 + 127 rounds to an integer, and leaves it, plus 127, in the low bits.
+  const float shifted = x + (0x1.8p+23f + 127.0f);
+  const float r = x - (shifted - (0x1.8p+23f + 127.0f));
+  // (2^r - 1) / r on [-1/2, 1/2], minimax in the relative error of 2^r (2e-9).
+  float q = 0x1.41fbbcp-13f;
+  q = q * r + 0x1.5f3e52p-10f;
+  q = q * r + 0x1.3b2d4cp-7f;
+  q = q * r + 0x1.c6aee8p-5f;
+  q = q * r + 0x1.ebfbdcp-3f;
+  q = q * r + 0x1.62e430p-1f;
+  const float scale = __builtin_bit_cast(float, __builtin_bit_cast(uint32_t, shifted) << 23);
+  return x < -126.0f ? 0.0f : (q * r + 1.0f) * scale;
+}
+PANDO_ALWAYS_INLINE double Exp2OfNegative(double x) { return __builtin_exp2(x); }
 
 inline int64_t Min(int64_t a, int64_t b) { return a < b ? a : b; }
 inline int64_t Max(int64_t a, int64_t b) { return a > b ? a : b; }

@@ -82,9 +82,9 @@ inline void RegisterBlock(const Tile<C>& t, int64_t m0, int64_t n0) {
   Vector<C> acc[kM][kN] = {};
   C* const c = t.c + m0 * t.ldc + n0;
   if (t.into != Into::kOverwrite) {
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int m = 0; m < kM; ++m) {
-#pragma GCC unroll 8
+#pragma GCC unroll 16
       for (int n = 0; n < kN; ++n) {
         acc[m][n] = Load(c + m * t.ldc + n * kW);
         if (t.into == Into::kScaleAdd) acc[m][n] *= Load(t.scale + n0 + n * kW);
@@ -97,38 +97,33 @@ inline void RegisterBlock(const Tile<C>& t, int64_t m0, int64_t n0) {
   const C* b = t.b + n0;
   for (int64_t k = t.k; k > 0; --k) {
     Vector<C> row[kN];
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int n = 0; n < kN; ++n) row[n] = Load(b + n * kW);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int m = 0; m < kM; ++m) {
       const C left = kLeft == Left::kByRow ? a[m * lda] : a[m];
-#pragma GCC unroll 8
+#pragma GCC unroll 16
       for (int n = 0; n < kN; ++n) acc[m][n] += left * row[n];
     }
     a += kLeft == Left::kByRow ? 1 : lda;
     b += ldb;
   }
-#pragma GCC unroll 8
+#pragma GCC unroll 16
   for (int m = 0; m < kM; ++m) {
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int n = 0; n < kN; ++n) Store(c + m * t.ldc + n * kW, acc[m][n]);
   }
 }
 
-/// All rows of a tile for the kN vectors of columns that start at n0.
-template <typename C, int kN, Left kLeft>
-void ColumnBlock(const Tile<C>& t, int64_t n0) {
-  int64_t m = 0;
-  for (; m + kTileRows <= t.m; m += kTileRows) RegisterBlock<C, kTileRows, kN, kLeft>(t, m, n0);
-  if (t.m - m >= 4) {
-    RegisterBlock<C, 4, kN, kLeft>(t, m, n0);
-    m += 4;
+/// The rows of a tile from m on, for the kN vectors of columns that start at n0: kM at a time, then
+/// what is left in smaller blocks.
+template <typename C, int kM, int kN, Left kLeft>
+void ColumnBlock(const Tile<C>& t, int64_t m, int64_t n0) {
+  for (; m + kM <= t.m; m += kM) RegisterBlock<C, kM, kN, kLeft>(t, m, n0);
+  if constexpr (kM > 1) {
+    constexpr int kSmaller = kM > 6 ? 6 : (kM > 4 ? 4 : kM / 2);
+    if (m < t.m) ColumnBlock<C, kSmaller, kN, kLeft>(t, m, n0);
   }
-  if (t.m - m >= 2) {
-    RegisterBlock<C, 2, kN, kLeft>(t, m, n0);
-    m += 2;
-  }
-  if (t.m - m == 1) RegisterBlock<C, 1, kN, kLeft>(t, m, n0);
 }
 
 /// The product of tiles that fit the first-level cache.
@@ -137,15 +132,16 @@ void TileProduct(const Tile<C>& t) {
   constexpr int64_t kW = kLanes<C>;
   int64_t n = 0;
   for (; n + kTileColumns * kW <= t.n; n += kTileColumns * kW) {
-    ColumnBlock<C, kTileColumns, kLeft>(t, n);
+    ColumnBlock<C, kTileRows, kTileColumns, kLeft>(t, 0, n);
   }
   if constexpr (kTileColumns > 2) {
     if (t.n - n >= 2 * kW) {
-      ColumnBlock<C, 2, kLeft>(t, n);
+      ColumnBlock<C, kTileRows, 2, kLeft>(t, 0, n);
       n += 2 * kW;
     }
   }
-  if (t.n - n >= kW) ColumnBlock<C, 1, kLeft>(t, n);
+  // A single column needs more rows, for as many independent sums as hide a multiply-add's latency.
+  if (t.n - n >= kW) ColumnBlock<C, 2 * kTileRows, 1, kLeft>(t, 0, n);
 }
 
 /// Lane numbers 0 .. n - 1 as a parameter pack.

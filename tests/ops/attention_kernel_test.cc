@@ -1,9 +1,9 @@
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -13,164 +13,33 @@
 #include "ops/kernels/attention.h"
 #include "tests/isa_tables.h"
 #include "tests/ops/attention_naive.h"
+#include "tests/ops/attention_runner.h"
 #include "tests/samples.h"
 
 namespace pando {
 namespace {
 
-constexpr RandomKey kKey{.seed = 987654321098765ull, .site = 77, .step = 12};
-// Heads are followed by this many elements in each row, and must leave them alone.
-constexpr int64_t kMargin = 3;
-constexpr double kUntouched = 42;
-
-/// A dense [B, rows, heads x D] of f64 as rows of T with margins.
-template <typename T>
-struct Rows {
-  int64_t batch, rows, width;
-  std::vector<T> data;
-
-  Rows(int64_t batch, int64_t rows, int64_t width)
-      : batch(batch), rows(rows), width(width), data(batch * rows * (width + kMargin)) {
-    for (T& x : data) x = RoundTo<T>(kUntouched);
-  }
-  Rows(int64_t batch, int64_t rows, int64_t width, const std::vector<double>& dense)
-      : Rows(batch, rows, width) {
-    for (size_t i = 0; i < dense.size(); ++i) data[At(i)] = RoundTo<T>(dense[i]);
-  }
-  int64_t At(int64_t i) const { return i / width * (width + kMargin) + i % width; }
-  AttentionRows Args() { return {data.data(), rows * (width + kMargin), width + kMargin}; }
-  ConstAttentionRows ConstArgs() const {
-    return {data.data(), rows * (width + kMargin), width + kMargin};
-  }
-  /// The values; fails if a margin was written.
-  std::vector<T> Dense() const {
-    std::vector<T> dense;
-    for (size_t i = 0; i < data.size(); ++i) {
-      if (static_cast<int64_t>(i) % (width + kMargin) < width) {
-        dense.push_back(data[i]);
-      } else {
-        EXPECT_EQ(ToFloat(data[i]), kUntouched);
-      }
-    }
-    return dense;
-  }
-};
-
-/// Room on a 64-byte boundary.
-class AlignedBytes {
- public:
-  explicit AlignedBytes(int64_t n) : bytes_(n + 64, std::byte{0x7F}) {}
-  void* data() {
-    return reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(bytes_.data()) + 63) / 64 * 64);
-  }
-
- private:
-  std::vector<std::byte> bytes_;
-};
-
-template <typename T>
-struct ForwardResult {
-  std::vector<T> out;
-  std::vector<ComputeType<T>> lse;
-};
-
-template <typename T>
-struct Gradients {
-  std::vector<T> dq, dk, dv;
-};
-
 class AttentionKernelTest : public testing::TestWithParam<IsaTable<AttentionKernels>> {
  protected:
   template <typename T>
   ForwardResult<T> Forward(const NaiveAttention& in, int64_t scratch_pieces = 0) const {
-    using C = ComputeType<T>;
-    const AttentionShape& s = in.shape;
-    const int64_t q_width = s.query_heads * s.head_dim;
-    const int64_t kv_width = s.kv_heads * s.head_dim;
-    const Rows<T> q(s.batch, s.query_length, q_width, in.q);
-    const Rows<T> k(s.batch, s.key_length, kv_width, in.k);
-    const Rows<T> v(s.batch, s.key_length, kv_width, in.v);
-    Rows<T> out(s.batch, s.query_length, q_width);
-    std::vector<C> lse(s.batch * s.query_heads * s.query_length, C(kUntouched));
-    AttentionForwardArgs args{.shape = s,
-                              .q = q.ConstArgs(),
-                              .k = k.ConstArgs(),
-                              .v = v.ConstArgs(),
-                              .out = out.Args(),
-                              .lse = lse.data()};
-    args.shape.dtype = DTypeOf<T>::value;
-    args.scratch_bytes = ScratchBytes(kernels().forward_scratch_bytes, args.shape, scratch_pieces);
-    AlignedBytes scratch(args.scratch_bytes);
-    args.scratch = scratch.data();
-    kernels().forward(args, nullptr);
-    return {out.Dense(), lse};
+    return RunForward<T>(kernels(), in, scratch_pieces);
   }
-
-  /// Gradients from the f64 output and log-sum-exps of `in`, rounded.
   template <typename T>
   Gradients<T> Backward(const NaiveAttention& in, int64_t scratch_pieces = 0) const {
-    using C = ComputeType<T>;
-    const AttentionShape& s = in.shape;
-    const int64_t q_width = s.query_heads * s.head_dim;
-    const int64_t kv_width = s.kv_heads * s.head_dim;
-    const Rows<T> q(s.batch, s.query_length, q_width, in.q);
-    const Rows<T> k(s.batch, s.key_length, kv_width, in.k);
-    const Rows<T> v(s.batch, s.key_length, kv_width, in.v);
-    const Rows<T> out(s.batch, s.query_length, q_width, in.out);
-    const Rows<T> dout(s.batch, s.query_length, q_width, in.dout);
-    const std::vector<C> lse(in.lse.begin(), in.lse.end());
-    Rows<T> dq(s.batch, s.query_length, q_width);
-    Rows<T> dk(s.batch, s.key_length, kv_width);
-    Rows<T> dv(s.batch, s.key_length, kv_width);
-    AttentionBackwardArgs args{.shape = s,
-                               .q = q.ConstArgs(),
-                               .k = k.ConstArgs(),
-                               .v = v.ConstArgs(),
-                               .out = out.ConstArgs(),
-                               .dout = dout.ConstArgs(),
-                               .lse = lse.data(),
-                               .dq = dq.Args(),
-                               .dk = dk.Args(),
-                               .dv = dv.Args()};
-    args.shape.dtype = DTypeOf<T>::value;
-    args.scratch_bytes = ScratchBytes(kernels().backward_scratch_bytes, args.shape, scratch_pieces);
-    AlignedBytes scratch(args.scratch_bytes);
-    args.scratch = scratch.data();
-    kernels().backward(args, nullptr);
-    return {dq.Dense(), dk.Dense(), dv.Dense()};
+    return RunBackward<T>(kernels(), in, scratch_pieces);
   }
-
   const AttentionKernels& kernels() const { return *GetParam().table; }
 
   template <typename T>
   void CheckGrid() const;
   template <typename T>
+  void CheckDecoding() const;
+  template <typename T>
   void CheckForward(NaiveAttention& in) const;
   template <typename T>
   void CheckBackward(NaiveAttention& in) const;
-
- private:
-  /// What the kernel asks for, or with `pieces` what it asks for that many threads.
-  static int64_t ScratchBytes(int64_t (*ask)(const AttentionShape&), const AttentionShape& shape,
-                              int64_t pieces) {
-    if (pieces == 0) return ask(shape);
-    const WithThreads one(static_cast<int>(pieces));
-    return ask(shape);
-  }
 };
-
-/// Inputs rounded to T, so that the f64 oracle starts from what the kernel sees.
-template <typename T>
-NaiveAttention MakeCase(const AttentionShape& shape, double magnitude = 1) {
-  NaiveAttention in(shape);
-  const int64_t queries = shape.batch * shape.query_length * shape.query_heads * shape.head_dim;
-  const int64_t keys = shape.batch * shape.key_length * shape.kv_heads * shape.head_dim;
-  in.q = Doubles(Samples<T>(queries, 0, magnitude));
-  in.k = Doubles(Samples<T>(keys, 1000003, magnitude));
-  in.v = Doubles(Samples<T>(keys, 2000003));
-  in.dout = Doubles(Samples<T>(queries, 3000017));
-  return in;
-}
 
 /// Roundings of the compute type in a result, relative to its terms taken absolutely. Probabilities
 /// are relatively as wrong as scores are absolutely, so the scores' size counts; that a score, and
@@ -212,19 +81,6 @@ void AttentionKernelTest::CheckBackward(NaiveAttention& in) const {
   ExpectClose(got.dq, in.dq, roundings, MaxAbs(in.dq_terms));
   ExpectClose(got.dk, in.dk, roundings, MaxAbs(in.dk_terms));
   ExpectClose(got.dv, in.dv, roundings, MaxAbs(in.dv_terms));
-}
-
-AttentionShape MakeShape(int64_t batch, int64_t heads, int64_t kv_heads, int64_t length,
-                         int64_t dim, bool causal) {
-  return {.batch = batch,
-          .query_heads = heads,
-          .kv_heads = kv_heads,
-          .query_length = length,
-          .key_length = length,
-          .head_dim = dim,
-          .scale = 1 / std::sqrt(static_cast<double>(dim)),
-          .causal = causal,
-          .random = kKey};
 }
 
 template <typename T>
@@ -286,6 +142,30 @@ TEST_P(AttentionKernelTest, QueriesAreTheLastOfTheKeys) {
       }
     }
   }
+}
+
+template <typename T>
+void AttentionKernelTest::CheckDecoding() const {
+  const std::vector<int32_t> lengths = {150, 149, 0, 64, 200, 1};
+  for (int64_t queries : {1, 2, 3, 8}) {
+    for (int64_t dim : {1, 20, 64}) {
+      for (int64_t group : {1, 3}) {
+        AttentionShape shape = MakeShape(6, 2 * group, 2, 200, dim, group == 1);
+        shape.query_length = queries;
+        if (dim > 1) shape.lengths = lengths.data();
+        SCOPED_TRACE(std::to_string(queries) + " queries, dim " + std::to_string(dim));
+        NaiveAttention in = MakeCase<T>(shape);
+        CheckForward<T>(in);
+      }
+    }
+  }
+}
+
+TEST_P(AttentionKernelTest, FewQueriesToManyKeys) {
+  CheckDecoding<float>();
+  CheckDecoding<BFloat16>();
+  CheckDecoding<Float16>();
+  CheckDecoding<double>();
 }
 
 TEST_P(AttentionKernelTest, KeysBeyondTheLengthAreNeverRead) {
@@ -381,6 +261,83 @@ TEST_P(AttentionKernelTest, DropsExactlyWhereTheBitsSay) {
   }
 }
 
+// Head 1 starts at element 70000^2 of dropout's matrix, beyond 2^32; few queries have to be
+// computed.
+TEST_P(AttentionKernelTest, DropoutElementsPass32Bits) {
+  const std::vector<int32_t> lengths = {9};
+  const std::vector<int64_t> ids = {1};
+  AttentionShape shape = MakeShape(1, 2, 1, 70000, 1, false);
+  shape.lengths = lengths.data();
+  shape.sample_ids = ids.data();
+  shape.dropout = 0.5;
+  NaiveAttention in = MakeCase<float>(shape);
+  CheckForward<float>(in);
+  CheckBackward<float>(in);
+}
+
+// Row 1 lies 2^31 elements after row 0, sample 1 2^32 after sample 0: address space without memory.
+TEST_P(AttentionKernelTest, StridesPass32Bits) {
+  constexpr int64_t kRow = int64_t{1} << 31;
+  constexpr int64_t kBytes = 2 * (3 * kRow + 4096);
+  void* memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) GTEST_SKIP() << "no address space of " << kBytes << " bytes";
+  auto* packed = static_cast<BFloat16*>(memory);
+  AttentionShape shape = MakeShape(2, 1, 1, 2, 8, true);
+  shape.dtype = DType::kBF16;
+  NaiveAttention in = MakeCase<BFloat16>(shape);
+  const int64_t out = 100, gradients = 200;  // where they start in a row of the same memory
+  for (int64_t row = 0; row < 4; ++row) {
+    for (int64_t e = 0; e < 8; ++e) {
+      const size_t i = row * 8 + e;
+      packed[row * kRow + e] = ToBFloat16(static_cast<float>(in.q[i]));
+      packed[row * kRow + 8 + e] = ToBFloat16(static_cast<float>(in.k[i]));
+      packed[row * kRow + 16 + e] = ToBFloat16(static_cast<float>(in.v[i]));
+    }
+  }
+  const auto parts = SplitPackedQkv(shape, ConstAttentionRows{packed, 2 * kRow, kRow});
+  std::vector<float> lse(4);
+  AlignedBytes scratch(
+      std::max(kernels().forward_scratch_bytes(shape), kernels().backward_scratch_bytes(shape)));
+  kernels().forward({.shape = shape,
+                     .q = parts.q,
+                     .k = parts.k,
+                     .v = parts.v,
+                     .out = {packed + out, 2 * kRow, kRow},
+                     .lse = lse.data(),
+                     .scratch = scratch.data(),
+                     .scratch_bytes = kernels().forward_scratch_bytes(shape)},
+                    nullptr);
+  in.Forward();
+  in.dout = in.out;
+  in.lse.assign(lse.begin(), lse.end());
+  const ForwardResult<BFloat16> near = Forward<BFloat16>(in);
+  for (int64_t i = 0; i < 32; ++i) in.out[i] = in.dout[i] = ToFloat(near.out[i]);
+  const auto d = SplitPackedQkv(shape, AttentionRows{packed + gradients, 2 * kRow, kRow});
+  kernels().backward({.shape = shape,
+                      .q = parts.q,
+                      .k = parts.k,
+                      .v = parts.v,
+                      .out = {packed + out, 2 * kRow, kRow},
+                      .dout = {packed + out, 2 * kRow, kRow},
+                      .lse = lse.data(),
+                      .dq = d.q,
+                      .dk = d.k,
+                      .dv = d.v,
+                      .scratch = scratch.data(),
+                      .scratch_bytes = kernels().backward_scratch_bytes(shape)},
+                     nullptr);
+  const Gradients<BFloat16> want = Backward<BFloat16>(in);
+  for (int64_t i = 0; i < 32; ++i) {
+    const BFloat16* row = packed + i / 8 * kRow + i % 8;
+    EXPECT_EQ(row[out].bits, near.out[i].bits);
+    EXPECT_EQ(row[gradients].bits, want.dq[i].bits);
+    EXPECT_EQ(row[gradients + 8].bits, want.dk[i].bits);
+    EXPECT_EQ(row[gradients + 16].bits, want.dv[i].bits);
+  }
+  munmap(memory, kBytes);
+}
+
 TEST_P(AttentionKernelTest, BitsDoNotDependOnThreadsOrScratch) {
   const std::vector<int64_t> ids = {1, 2, 3};
   AttentionShape shape = MakeShape(3, 3, 3, 300, 20, true);
@@ -467,8 +424,12 @@ TEST_P(AttentionKernelTest, NothingToDo) {
 TEST_P(AttentionKernelTest, RefusesIntegers) {
   AttentionShape shape = MakeShape(1, 1, 1, 1, 1, true);
   shape.dtype = DType::kI32;
-  EXPECT_THROW(kernels().forward({.shape = shape}, nullptr), InvalidArgument);
-  EXPECT_THROW(kernels().backward({.shape = shape}, nullptr), InvalidArgument);
+  AttentionForwardArgs forward;
+  forward.shape = shape;
+  EXPECT_THROW(kernels().forward(forward, nullptr), InvalidArgument);
+  AttentionBackwardArgs backward;
+  backward.shape = shape;
+  EXPECT_THROW(kernels().backward(backward, nullptr), InvalidArgument);
 }
 
 }  // namespace

@@ -96,11 +96,12 @@ class Side:
         return float(line)
 
 
-def start_sides(args, shim):
+def start_sides(args, shim, script=__file__):
+    """Pando's benchmark and PyTorch's workers, which are `script` with --worker."""
     env = dict(os.environ, OMP_NUM_THREADS=str(args.threads))
     common = [f"--seconds={args.seconds}", f"--threads={args.threads}"]
     common += ["--cpu-time"] if args.cpu_time else []
-    torch = [args.python, os.path.abspath(__file__), "--worker", *common]
+    torch = [args.python, os.path.abspath(script), "--worker", *common]
     sides = {"pando": Side([args.pando, "--interactive", *common], env), "torch": Side(torch, env)}
     if shim:
         sides["torch+mkl512"] = Side(torch, dict(env, LD_PRELOAD=shim))
