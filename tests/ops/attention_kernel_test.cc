@@ -88,6 +88,7 @@ void AttentionKernelTest::CheckGrid() const {
   const std::vector<int64_t> ids = {int64_t{1} << 35, 3};
   for (int64_t length : {1, 2, 3, 5, 17, 63, 64, 65, 127, 200}) {
     for (int64_t dim : {1, 3, 8, 16, 33, 64, 80, 128}) {
+      if (length > 100 && dim != 3 && dim != 64) continue;  // the oracle is slow
       for (bool causal : {true, false}) {
         // Groups of heads, and dropout, on every other case.
         const bool odd = (length + dim) % 2 == 1;
@@ -386,7 +387,7 @@ TEST_P(AttentionKernelTest, PackedActivations) {
   in.Forward();
   const int64_t q_width = 40, kv_width = 20, width = q_width + 2 * kv_width;
   std::vector<float> packed(size_t{2} * 37 * width);
-  for (int64_t row = 0; row < 2 * 37; ++row) {
+  for (int64_t row = 0; row < int64_t{2} * 37; ++row) {
     for (int64_t e = 0; e < q_width; ++e) {
       packed[row * width + e] = static_cast<float>(in.q[row * q_width + e]);
     }

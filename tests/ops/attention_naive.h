@@ -71,7 +71,7 @@ struct NaiveAttention {
   std::vector<double> Row(int64_t b, int64_t h, int64_t i, double* row_lse) {
     std::vector<double> p(KeysSeen(b, i));
     double max = -std::numeric_limits<double>::infinity();
-    for (size_t j = 0; j < p.size(); ++j) {
+    for (int64_t j = 0; j < KeysSeen(b, i); ++j) {
       score_terms =
           std::max(score_terms, shape.scale * AbsDotOf(&q[QueryAt(b, i, h)], &k[KeyAt(b, j, h)]));
       p[j] = shape.scale * DotOf(&q[QueryAt(b, i, h)], &k[KeyAt(b, j, h)]);
@@ -99,7 +99,7 @@ struct NaiveAttention {
     lse.assign(shape.batch * shape.query_heads * shape.query_length, 0);
     ForEachRow([&](int64_t b, int64_t h, int64_t i) {
       const std::vector<double> p = Row(b, h, i, &lse[LseAt(b, i, h)]);
-      for (size_t j = 0; j < p.size(); ++j) {
+      for (int64_t j = 0; j < KeysSeen(b, i); ++j) {
         const double weight = p[j] * Factor(b, h, i, j);
         for (int64_t e = 0; e < shape.head_dim; ++e) {
           out[QueryAt(b, i, h) + e] += weight * v[KeyAt(b, j, h) + e];
@@ -119,7 +119,7 @@ struct NaiveAttention {
       const int64_t at = QueryAt(b, i, h);
       const double delta = DotOf(&dout[at], &out[at]);
       const double delta_terms = AbsDotOf(&dout[at], &out[at]);
-      for (size_t j = 0; j < p.size(); ++j) {
+      for (int64_t j = 0; j < KeysSeen(b, i); ++j) {
         const int64_t key = KeyAt(b, j, h);
         const double pf = p[j] * Factor(b, h, i, j);
         const double ds = shape.scale * (pf * DotOf(&dout[at], &v[key]) - p[j] * delta);

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "ops/kernels/attention.h"
@@ -58,7 +59,9 @@ class AlignedBytes {
  public:
   explicit AlignedBytes(int64_t n) : bytes_(n + 64, std::byte{0x7F}) {}
   void* data() {
-    return reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(bytes_.data()) + 63) / 64 * 64);
+    void* start = bytes_.data();
+    size_t room = bytes_.size();
+    return std::align(64, bytes_.size() - 64, start, room);
   }
 
  private:
