@@ -15,7 +15,7 @@ namespace {
 
 // The model that is trained if nothing is said: minutes on two cores.
 constexpr int64_t kLayers = 4, kHeads = 4, kWidth = 128, kContext = 128;
-constexpr int64_t kSteps = 2000, kBatch = 16;
+constexpr int64_t kSteps = 4000, kBatch = 16;
 constexpr double kLearningRate = 1e-3;
 
 void AddModelOptions(CLI::App& c, TrainOptions& o) {
