@@ -52,7 +52,7 @@ bool ParseMarkedName(absl::string_view name, absl::string_view prefix, std::stri
 
 // The old checkpoint of a step, after a new one has taken its name.
 absl::Status DiscardReplaced(const std::string& old, const std::string& final_path) {
-  const absl::Status removed = RemoveCheckpointFolder(old);
+  absl::Status removed = RemoveCheckpointFolder(old);
   if (!absl::IsFailedPrecondition(removed)) return removed;
   return Rename(old, absl::StrCat(final_path, ".old", UniqueSuffix()));
 }

@@ -17,7 +17,7 @@ namespace pando {
 namespace {
 
 absl::Status DeleteAndNote(const RunFolder& run, int64_t step, std::vector<std::string>* notes) {
-  const absl::Status status = DeleteCheckpoint(run.path(), step);
+  absl::Status status = DeleteCheckpoint(run.path(), step);
   if (!status.ok() && !absl::IsFailedPrecondition(status)) return status;
   notes->push_back(status.ok()
                        ? absl::StrCat(JoinPath(run.path(), StepFolderName(step)), ": deleted")

@@ -58,7 +58,7 @@ absl::Status CheckOwnership(const std::string& root) {
 // Creates, syncs and removes a small file.
 absl::Status ProbeWriting(const std::string& root) {
   const std::string path = JoinPath(root, TemporaryName("pando-probe"));
-  const absl::Status status = [&]() -> absl::Status {
+  absl::Status status = [&]() -> absl::Status {
     PANDO_ASSIGN_OR_RETURN(OutputFile file, OutputFile::Create(path));
     PANDO_RETURN_IF_ERROR(file.Append(BytesOf(kMarkerText)));
     return file.Finish().status();

@@ -17,7 +17,10 @@
   PANDO_ASSIGN_OR_RETURN_IMPL(PANDO_STATUS_CONCAT(pando_statusor_, __LINE__), lhs, expr)
 #define PANDO_STATUS_CONCAT_IMPL(a, b) a##b
 #define PANDO_STATUS_CONCAT(a, b) PANDO_STATUS_CONCAT_IMPL(a, b)
+// The arguments are names and declarations, which can't be in parentheses.
+// NOLINTBEGIN(bugprone-macro-parentheses)
 #define PANDO_ASSIGN_OR_RETURN_IMPL(result, lhs, expr) \
   auto result = (expr);                                \
   if (!result.ok()) return std::move(result).status(); \
-  lhs = *std::move(result) /* NOLINT(bugprone-macro-parentheses): may be a declaration */
+  lhs = *std::move(result)
+// NOLINTEND(bugprone-macro-parentheses)

@@ -13,6 +13,8 @@
 namespace pando {
 namespace {
 
+void FlipBit(char* byte, size_t bit) { *byte = static_cast<char>(*byte ^ (1 << bit)); }
+
 // Damages `bytes` in one of the ways in which files go wrong; returns its name.
 const char* Damage(std::mt19937_64* random, std::string* bytes) {
   const auto below = [&](size_t n) { return static_cast<size_t>((*random)() % n); };
@@ -21,7 +23,7 @@ const char* Damage(std::mt19937_64* random, std::string* bytes) {
     case 0:
     case 1:
     case 2:
-      (*bytes)[below(bytes->size())] ^= static_cast<char>(1 << below(8));
+      FlipBit(&(*bytes)[below(bytes->size())], below(8));
       return "flipped bit";
     case 3:
       bytes->resize(below(bytes->size()));
@@ -34,7 +36,7 @@ const char* Damage(std::mt19937_64* random, std::string* bytes) {
       const size_t begin = below(bytes->size());
       std::fill_n(bytes->begin() + static_cast<std::ptrdiff_t>(begin),
                   std::min<size_t>(512, bytes->size() - begin), '\0');
-      if (*bytes == before) (*bytes)[begin] ^= 1;
+      if (*bytes == before) FlipBit(&(*bytes)[begin], 0);
       return "zeroed";
   }
 }

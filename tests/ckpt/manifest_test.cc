@@ -106,7 +106,7 @@ absl::Status Covers(const std::vector<std::pair<int64_t, int64_t>>& pieces, int6
   StateIndex index;
   for (const auto& [begin, end] : pieces) {
     const TensorDecl tensor = StateTensorDecl("s", begin, end);
-    const absl::Status status = index.Add(tensor.name, tensor.dtype, tensor.shape, 0);
+    absl::Status status = index.Add(tensor.name, tensor.dtype, tensor.shape, 0);
     if (!status.ok()) return status;
   }
   return index.CheckCovers(flat_size);

@@ -12,6 +12,7 @@ namespace {
 // Writes f32 tensors, all elements of which are `value`.
 void WriteConstant(const std::string& path, const std::vector<std::string>& names, float value) {
   std::vector<TensorDecl> tensors;
+  tensors.reserve(names.size());
   for (const std::string& name : names) tensors.push_back({name, DType::kF32, {2, 2}});
   ASSERT_OK(WriteSafetensorsFile(path, tensors, {},
                                  [&](const TensorDecl&, int64_t, int64_t count, void* out) {
