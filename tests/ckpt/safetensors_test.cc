@@ -98,6 +98,9 @@ TEST(Safetensors, AcceptsWhatIsLegal) {
   EXPECT_OK(OpenStatus(R"({"a":{"dtype":"F32","shape":[0,4611686018427387904,8],)"
                        R"("data_offsets":[0,0]}})",
                        0));
+  EXPECT_OK(OpenStatus(R"({"a":{"dtype":"F32","shape":[4611686018427387904,8,0],)"
+                       R"("data_offsets":[0,0]}})",
+                       0));
   // Any order; an odd start; an empty tensor between two.
   EXPECT_OK(OpenStatus(R"({"b":{"dtype":"F32","shape":[1],"data_offsets":[1,5]},)"
                        R"("c":{"dtype":"F32","shape":[0],"data_offsets":[1,1]},)"
