@@ -230,13 +230,15 @@ void Tape::Append(const char* op, std::vector<Input> inputs, std::initializer_li
       if (in.parameter != nullptr) ++uses_[in.parameter];
     }
   }
+  if (check_finite_) {
+    for (const Tensor* t : outputs) CheckFinite(*t, "the output", op, unit_);
+  }
   if (mode_ == Mode::kCountOnly) return;
   Node node{op, unit_, std::move(inputs), {}, {}, std::move(backward)};
   for (Tensor* t : outputs) {
     t->set_value_id(NewValueId());
     node.outputs.push_back(t->value_id());
     node.output_shapes.push_back(t->shape());
-    if (check_finite_) CheckFinite(*t, "the output", op, unit_);
   }
   nodes_.push_back(std::move(node));
 }

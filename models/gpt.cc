@@ -1,5 +1,6 @@
 #include "models/gpt.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -291,7 +292,10 @@ int64_t Gpt::ActivationBytes(int64_t batch, int64_t length, int64_t element_byte
   const bool recompute = blocks_[0].recompute();
   const int64_t per_block = recompute ? 2 * width : (1 + 2 + 3 + 1 + 1 + 8 + 1) * width;
   const int64_t logits = config_.vocab_size + VocabPadding(config_.vocab_size);
-  return tokens * element_bytes * (config_.layers * per_block + 2 * width + logits);
+  // In floating point: nobody has checked yet that these sizes make sense.
+  const double bytes = static_cast<double>(tokens * element_bytes) *
+                       static_cast<double>(config_.layers * per_block + 2 * width + logits);
+  return static_cast<int64_t>(std::min(bytes, 0x1p62));
 }
 
 }  // namespace pando

@@ -1,6 +1,7 @@
 #include "models/hugging_face.h"
 
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "engine/error.h"
@@ -44,6 +45,16 @@ absl::StatusOr<GptConfig> GptConfigFromJson(const std::string& text, const std::
     const std::string activation = json.value("activation_function", "gelu_new");
     if (activation != "gelu_new" && activation != "gelu_pytorch_tanh") {
       return wrong(absl::StrCat("activation ", activation, ", but Pando's GPT has gelu_new"));
+    }
+    // What changes the model's function, and what it must be: GPT-2's value.
+    for (const auto& [key, gpt2] :
+         {std::pair("tie_word_embeddings", true), std::pair("scale_attn_weights", true),
+          std::pair("scale_attn_by_inverse_layer_idx", false),
+          std::pair("add_cross_attention", false)}) {
+      if (json.value(key, gpt2) != gpt2) {
+        return wrong(absl::StrCat(key, " is not ", gpt2 ? "true" : "false",
+                                  ", but only GPT-2 as it was published is known"));
+      }
     }
     GptConfig config;
     config.vocab_size = json.at("vocab_size");

@@ -86,4 +86,9 @@ void BatchUploader::Done() {
   device_.current_stream().Record(*slots_[done_++ % kSlots]->free);
 }
 
+void BatchUploader::Abandon() {
+  while (taken_ < started_) Take();
+  while (done_ < taken_) Done();
+}
+
 }  // namespace pando

@@ -43,6 +43,8 @@ class BatchUploader {
   DeviceBatch Take();
   /// The current stream has been given all work that reads the batch taken last.
   void Done();
+  /// Gives up all micro-batches started and not done: after a failed step.
+  void Abandon();
 
  private:
   struct Slot;

@@ -148,6 +148,10 @@ absl::Status LoadText(const DataOptions& options, const DataFiles& files, Data* 
   if (data->tokenizer == nullptr) {
     const std::string spec = options.tokenizer.empty() ? "char" : options.tokenizer;
     auto made = LoadTokenizer(spec, TextForVocabulary(spec, texts));
+    if (!made.ok() && spec == "char") {  // the text itself is at fault
+      return absl::Status(made.status().code(),
+                          absl::StrCat("data ", options.path, ": ", made.status().message()));
+    }
     if (!made.ok()) return made.status();
     data->tokenizer = *std::move(made);
   }

@@ -47,6 +47,22 @@ double TrainStep::ForwardBackward(const HostBatch& batch, const std::vector<int6
                                   int64_t step, int64_t targets) {
   parameters_.ClearGrads();
   std::vector<Tensor> losses;
+  try {
+    MicroBatches(batch, micro_batches, step, targets, losses);
+  } catch (...) {
+    // So that another step, with smaller micro-batches say, finds nothing of this one.
+    Tape::Current().Clear();
+    uploader_.Abandon();
+    throw;
+  }
+  // Read only now, so that the device never waits for the host within a step.
+  double loss = 0;
+  for (const Tensor& l : losses) loss += l.Item();
+  return loss;
+}
+
+void TrainStep::MicroBatches(const HostBatch& batch, const std::vector<int64_t>& micro_batches,
+                             int64_t step, int64_t targets, std::vector<Tensor>& losses) {
   int64_t first = 0;
   uploader_.Start(batch, first, micro_batches[0]);
   for (size_t i = 0; i < micro_batches.size(); ++i) {
@@ -66,10 +82,6 @@ double TrainStep::ForwardBackward(const HostBatch& batch, const std::vector<int6
     }
     uploader_.Done();
   }
-  // Read only now, so that the device never waits for the host within a step.
-  double loss = 0;
-  for (const Tensor& l : losses) loss += l.Item();
-  return loss;
 }
 
 void TrainStep::ThrowNonFinite(const HostBatch& batch, const std::vector<int64_t>& micro_batches,

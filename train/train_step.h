@@ -39,7 +39,8 @@ class TrainStep {
 
   /// One step on `batch`, cut into micro-batches of the given sizes (which sum to its samples), at
   /// the given learning rate. `step` counts from 0 and draws the randomness. Throws NonFinite,
-  /// naming the first bad tensor, before anything is changed; OutOfMemory.
+  /// naming the first bad tensor; OutOfMemory. Either comes before anything is changed, and leaves
+  /// this object ready for another step.
   StepResult Run(const HostBatch& batch, const std::vector<int64_t>& micro_batches, int64_t step,
                  double learning_rate);
 
@@ -49,6 +50,8 @@ class TrainStep {
  private:
   double ForwardBackward(const HostBatch& batch, const std::vector<int64_t>& micro_batches,
                          int64_t step, int64_t targets);
+  void MicroBatches(const HostBatch& batch, const std::vector<int64_t>& micro_batches, int64_t step,
+                    int64_t targets, std::vector<Tensor>& losses);
   [[noreturn]] void ThrowNonFinite(const HostBatch& batch,
                                    const std::vector<int64_t>& micro_batches, int64_t step,
                                    int64_t targets, double loss, double norm);

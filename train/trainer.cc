@@ -75,15 +75,23 @@ TrainingSummary Trainer::Run(TrainerHooks& hooks) {
   TrainingSummary summary;
   std::vector<double> seconds;
   int64_t step = start_step_;
-  for (; step < options_.steps && !summary.stopped_early; ++step) {
-    const bool evaluate = options_.eval_interval > 0 && step % options_.eval_interval == 0 &&
-                          step > start_step_ && validation_.size() > 1;
-    if (evaluate) hooks.OnEvaluation(step, Evaluate(options_.eval_batches));
+  const auto evaluate = [&](int64_t batches) {
+    const std::optional<double> loss = EvaluateUnless(hooks, batches);
+    if (loss) hooks.OnEvaluation(step, *loss);
+    summary.stopped_early = !loss;
+    return loss;
+  };
+  while (step < options_.steps && !summary.stopped_early) {
+    // A resumed run repeats the evaluation it may have been stopped in.
+    if (options_.eval_interval > 0 && step % options_.eval_interval == 0 && step > 0 &&
+        validation_.size() > 1 && !evaluate(options_.eval_batches)) {
+      break;
+    }
     const StepReport report = RunStep(step);
     seconds.push_back(report.seconds);
     summary.train_loss = report.result.loss;
     hooks.OnStep(report);
-    hooks.OnStepDone(step + 1);
+    hooks.OnStepDone(++step);
     summary.stopped_early = hooks.StopRequested();
   }
   summary.next_step = step;
@@ -92,14 +100,12 @@ TrainingSummary Trainer::Run(TrainerHooks& hooks) {
     summary.tokens_per_second = static_cast<double>(tokens_.size()) / summary.step_seconds_median;
     summary.flops_per_second = summary.tokens_per_second * model_.FlopsPerToken(options_.length);
   }
-  if (!summary.stopped_early && validation_.size() > 1) {
-    summary.val_loss = Evaluate(0);
-    hooks.OnEvaluation(step, *summary.val_loss);
-  }
+  if (!summary.stopped_early && validation_.size() > 1) summary.val_loss = evaluate(0);
   return summary;
 }
 
-double Trainer::Evaluate(int64_t batches) {
+/// Nothing if a hook asks to stop.
+std::optional<double> Trainer::EvaluateUnless(TrainerHooks& hooks, int64_t batches) {
   const NoGrad no_grad;
   const int64_t samples = options_.micro_batch;
   const ValidationOrder order(validation_.size(), options_.length, batches * samples);
@@ -108,6 +114,7 @@ double Trainer::Evaluate(int64_t batches) {
   double loss = 0;
   int64_t counted = 0;
   for (int64_t first = 0; first < order.windows(); first += samples) {
+    if (hooks.StopRequested()) return std::nullopt;
     counted += FillBatch(validation_, order, first, tokens, targets);
     const Shape shape{samples, options_.length};
     loss += model_

@@ -54,7 +54,7 @@ class TrainerHooks {
   virtual void OnEvaluation(int64_t /*step*/, double /*loss*/) {}
   /// `next_step` steps are done: a chance to save.
   virtual void OnStepDone(int64_t /*next_step*/) {}
-  /// Whether to finish early, asked after every step.
+  /// Whether to finish early, asked after every step and every micro-batch of an evaluation.
   virtual bool StopRequested() { return false; }
 };
 
@@ -63,7 +63,8 @@ struct TrainingSummary {
   int64_t next_step = 0;           ///< steps done since the beginning of the run
   bool stopped_early = false;      ///< a hook asked to
   double train_loss = 0;           ///< of the last step
-  std::optional<double> val_loss;  ///< on the whole validation split; none without one
+  std::optional<double> val_loss;  ///< on the whole validation split; none without one, or if
+                                   ///< stopped early
   double step_seconds_median = 0;
   double tokens_per_second = 0;  ///< by the median step
   double flops_per_second = 0;
@@ -87,7 +88,10 @@ class Trainer {
   }
 
   /// Mean loss on up to `batches` micro-batches of validation windows; 0: on all, each target once.
-  double Evaluate(int64_t batches);
+  double Evaluate(int64_t batches) {
+    TrainerHooks nobody;
+    return *EvaluateUnless(nobody, batches);
+  }
 
   /// Parameters and optimizer state, and the step to go on from: what a checkpoint holds.
   FlatParameters& parameters() { return parameters_; }
@@ -103,6 +107,7 @@ class Trainer {
 
  private:
   StepReport RunStep(int64_t step);
+  std::optional<double> EvaluateUnless(TrainerHooks& hooks, int64_t batches);
 
   LanguageModel& model_;
   TrainerOptions options_;

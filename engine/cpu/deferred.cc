@@ -1,4 +1,5 @@
 // The CPU with deferred streams: see cpu_device.h.
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <deque>
@@ -36,7 +37,8 @@ using Queue = std::deque<Task>;
 /// All queues of a device, and the die that picks the next one to advance.
 class Scheduler {
  public:
-  explicit Scheduler(uint64_t seed) : key_{.seed = seed, .site = HashName("deferred"), .step = 0} {}
+  Scheduler(uint64_t seed, int64_t dropped_wait)
+      : key_{.seed = seed, .site = HashName("deferred"), .step = 0}, dropped_wait_(dropped_wait) {}
 
   void Add(Queue* queue) {
     const std::lock_guard<std::recursive_mutex> lock(mu_);
@@ -55,17 +57,24 @@ class Scheduler {
   /// Runs tasks, each from a queue drawn at random among those that can go on, until `done`.
   void RunUntil(const std::function<bool()>& done) {
     const std::lock_guard<std::recursive_mutex> lock(mu_);
+    run_left_ = 0;
     while (!done()) {
       std::vector<Queue*> ready;
       for (Queue* q : queues_) {
         if (!q->empty() && q->front().ready()) ready.push_back(q);
       }
       if (ready.empty()) throw DeviceError("deferred streams wait for each other for ever");
-      Queue& queue = *ready[RandomBits(key_, 0, draws_++) % ready.size()];
+      Queue& queue = Draw(ready);
       const Task task = std::move(queue.front());
       queue.pop_front();
       task.run();
     }
+  }
+
+  /// Whether the next wait is the one to leave out.
+  bool DropsNextWait() {
+    const std::lock_guard<std::recursive_mutex> lock(mu_);
+    return waits_++ == dropped_wait_;
   }
 
   bool AllEmpty() const {
@@ -76,9 +85,24 @@ class Scheduler {
   }
 
  private:
+  /// The queue to advance next. Queues have runs of very different lengths, so that one may get far
+  /// ahead of another: drawn for each task anew, none ever would.
+  Queue& Draw(const std::vector<Queue*>& ready) {
+    if (run_left_ == 0 || std::find(ready.begin(), ready.end(), running_) == ready.end()) {
+      running_ = ready[RandomBits(key_, 0, draws_++) % ready.size()];
+      run_left_ = int64_t{1} << (RandomBits(key_, 0, draws_++) % 12);
+    }
+    --run_left_;
+    return *running_;
+  }
+
   std::recursive_mutex mu_;
   RandomKey key_;
   uint64_t draws_ = 0;
+  Queue* running_ = nullptr;  // only compared: it may be gone
+  int64_t run_left_ = 0;
+  int64_t waits_ = 0;
+  int64_t dropped_wait_;
   std::vector<Queue*> queues_;
 };
 
@@ -122,6 +146,7 @@ class DeferredStream : public Stream {
   void Wait(Event& event) override {
     auto state = static_cast<DeferredEvent&>(event).state();
     const int64_t want = state->recorded;
+    if (want == 0 || scheduler_.DropsNextWait()) return;
     scheduler_.Push(queue_, {[state, want] { return state->done >= want; }, [] {}});
   }
   void Synchronize() override {
@@ -150,7 +175,7 @@ class DeferredStream : public Stream {
 
 class DeferredCpu : public CpuMemory {
  public:
-  explicit DeferredCpu(uint64_t seed) : scheduler_(seed) {
+  DeferredCpu(uint64_t seed, int64_t dropped_wait) : scheduler_(seed, dropped_wait) {
     SetFirstStream(std::make_unique<DeferredStream>(*this, scheduler_));
     allocator().SetPoison(true);
   }
@@ -169,8 +194,8 @@ class DeferredCpu : public CpuMemory {
 
 }  // namespace
 
-std::unique_ptr<Device> NewDeferredCpuDevice(uint64_t seed) {
-  return std::make_unique<DeferredCpu>(seed);
+std::unique_ptr<Device> NewDeferredCpuDevice(uint64_t seed, int64_t dropped_wait) {
+  return std::make_unique<DeferredCpu>(seed, dropped_wait);
 }
 
 }  // namespace pando

@@ -1,6 +1,7 @@
 #include "tools/pando/command_line.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
@@ -40,7 +41,9 @@ std::vector<std::string> WithConfigFile(std::vector<std::string> arguments, cons
   if (commands.empty()) return arguments;
   const CLI::App* command = commands[0];
   std::ifstream file(path);
-  Require(file.good(), path, ": the configuration file can't be read");
+  std::error_code ignored;
+  Require(file.good() && !std::filesystem::is_directory(path, ignored), path,
+          ": the configuration file can't be read");
   std::vector<CLI::ConfigItem> items;
   try {
     items = CLI::ConfigTOML().from_config(file);

@@ -1,4 +1,5 @@
 // The pando program: see `pando --help`.
+#include <algorithm>
 #include <iostream>
 #include <vector>
 
@@ -18,13 +19,16 @@ int Main(int argc, char** argv) {
   const std::vector<Command> commands = {AddTrainCommand(app), AddSampleCommand(app),
                                          AddInspectCommand(app)};
   std::string name = "pando";
-  const auto fail = [&name](const std::string& text, ExitCode code) {
+  const auto fail = [&name](std::string text, ExitCode code) {
+    std::replace(text.begin(), text.end(), '\n', ' ');  // one line
     std::cerr << name << ": " << text << std::endl;
     return code;
   };
   try {
     std::vector<std::string> arguments(argv + 1, argv + argc);
-    if (!arguments.empty() && arguments[0][0] != '-') name += " " + arguments[0];
+    for (const Command& command : commands) {
+      if (!arguments.empty() && command.app->get_name() == arguments[0]) name += " " + arguments[0];
+    }
     arguments = WithConfigFile(arguments, app);
     std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
     app.parse(arguments);

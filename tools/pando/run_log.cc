@@ -1,9 +1,11 @@
 #include "tools/pando/run_log.h"
 
+#include <cerrno>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "ckpt/atomic_file.h"
+#include "ckpt/file.h"
 
 namespace pando {
 namespace {
@@ -18,10 +20,7 @@ std::string LinesBefore(const std::string& path, int64_t first_step) {
   while (std::getline(in, line)) {
     const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) continue;
-    // An evaluation before step s belongs to the state that s goes on from.
-    const bool evaluation = json.contains("val_loss");
-    const int64_t step = json["step"];
-    if (step < first_step || (evaluation && step == first_step)) absl::StrAppend(&kept, line, "\n");
+    if (json["step"].get<int64_t>() < first_step) absl::StrAppend(&kept, line, "\n");
   }
   return kept;
 }
@@ -39,7 +38,13 @@ absl::StatusOr<RunLog> RunLog::Open(const std::string& folder, int64_t first_ste
   return log;
 }
 
-void RunLog::Step(const StepReport& report, int64_t memory_bytes) {
+absl::Status RunLog::Write(const std::string& line) {
+  errno = 0;
+  out_ << line << "\n" << std::flush;
+  return out_ ? absl::OkStatus() : ErrnoStatus(errno, "write to", path_);
+}
+
+absl::Status RunLog::Step(const StepReport& report, int64_t memory_bytes) {
   const Json json = {{"step", report.step},
                      {"loss", report.result.loss},
                      {"learning_rate", report.learning_rate},
@@ -48,11 +53,11 @@ void RunLog::Step(const StepReport& report, int64_t memory_bytes) {
                      {"tokens_per_second", report.tokens_per_second},
                      {"flops_per_second", report.flops_per_second},
                      {"memory_bytes", memory_bytes}};
-  out_ << json.dump() << "\n" << std::flush;
+  return Write(json.dump());
 }
 
-void RunLog::Evaluation(int64_t step, double loss) {
-  out_ << Json({{"step", step}, {"val_loss", loss}}).dump() << "\n" << std::flush;
+absl::Status RunLog::Evaluation(int64_t step, double loss) {
+  return Write(Json({{"step", step}, {"val_loss", loss}}).dump());
 }
 
 }  // namespace pando

@@ -15,15 +15,19 @@ namespace pando {
 class RunLog {
  public:
   /// Opens `folder`/log.jsonl to append from step `first_step` on: lines of later steps, of a
-  /// history that was lost with its process, are dropped.
+  /// history that was lost with its process, are dropped, and so is an evaluation before that
+  /// step, which a resumed run does again.
   static absl::StatusOr<RunLog> Open(const std::string& folder, int64_t first_step);
 
-  void Step(const StepReport& report, int64_t memory_bytes);
-  void Evaluation(int64_t step, double loss);
+  /// Both fail where the line could not be written: the disk is full, say.
+  absl::Status Step(const StepReport& report, int64_t memory_bytes);
+  absl::Status Evaluation(int64_t step, double loss);
   const std::string& path() const { return path_; }
 
  private:
   explicit RunLog(std::string path) : path_(std::move(path)) {}
+
+  absl::Status Write(const std::string& line);
 
   std::string path_;
   std::ofstream out_;

@@ -23,12 +23,13 @@ struct SampleOptions {
 
 int RunSample(const SampleOptions& options) {
   Require(options.tokens >= 0, "--tokens ", options.tokens, ": must not be negative");
+  Require(options.threads >= 0, "--threads ", options.threads, ": must not be negative");
   CheckSampling(options.sampling);
   if (options.threads > 0) SetNumThreads(options.threads);
   SavedModel model = OpenSavedModel(options.checkpoint, options.tokenizer);
+  const std::vector<int32_t> prompt = PromptIds(*model.tokenizer, options.prompt);
   std::cout << options.prompt << std::flush;
-  GenerateText(*model.model, *model.tokenizer, options.prompt, options.tokens, options.sampling,
-               std::cout);
+  GenerateText(*model.model, *model.tokenizer, prompt, options.tokens, options.sampling, std::cout);
   std::cout << std::endl;
   return kDone;
 }

@@ -62,14 +62,19 @@ SavedModel OpenSavedModel(const std::string& path, const std::string& tokenizer)
   return saved;
 }
 
-void GenerateText(LanguageModel& model, const Tokenizer& tokenizer, const std::string& prompt,
-                  int64_t tokens, const SamplingOptions& options, std::ostream& out) {
-  std::vector<int32_t> ids = ValueOrThrow(tokenizer.Encode(prompt));
-  if (ids.empty() && tokenizer.end_of_text()) ids.push_back(*tokenizer.end_of_text());
-  if (ids.empty()) ids.push_back(0);
+std::vector<int32_t> PromptIds(const Tokenizer& tokenizer, const std::string& prompt) {
+  absl::StatusOr<std::vector<int32_t>> ids = tokenizer.Encode(prompt);
+  Require(ids.ok(), "the prompt can't be tokenized: ", std::string(ids.status().message()));
+  if (ids->empty()) ids->push_back(tokenizer.end_of_text().value_or(0));
+  return *std::move(ids);
+}
+
+void GenerateText(LanguageModel& model, const Tokenizer& tokenizer,
+                  const std::vector<int32_t>& prompt, int64_t tokens,
+                  const SamplingOptions& options, std::ostream& out) {
   std::vector<int32_t> generated;
   size_t shown = 0;
-  Generate(model, CpuDevice(), ids, tokens, options, [&](int32_t id) {
+  Generate(model, CpuDevice(), prompt, tokens, options, [&](int32_t id) {
     if (id >= tokenizer.vocab_size()) return;  // a model may know more ids than its tokenizer
     generated.push_back(id);
     // Bytes of an unfinished character wait for the rest.

@@ -3,6 +3,7 @@
 #include <memory>
 #include <ostream>
 #include <string>
+#include <vector>
 
 #include "engine/flat_parameters.h"
 #include "engine/module.h"
@@ -28,10 +29,14 @@ SavedModel OpenSavedModel(const std::string& path, const std::string& tokenizer)
 /// The configuration of a Hugging Face GPT-2 folder. Throws InvalidArgument.
 GptConfig ReadConfig(const std::string& folder);
 
-/// Continues `prompt` by `tokens` tokens, writing whole characters as they come. Throws
-/// InvalidArgument if the prompt can't be tokenized.
-void GenerateText(LanguageModel& model, const Tokenizer& tokenizer, const std::string& prompt,
-                  int64_t tokens, const SamplingOptions& options, std::ostream& out);
+/// The ids of a prompt; for an empty one, some id to start from. Throws InvalidArgument if it can't
+/// be tokenized.
+std::vector<int32_t> PromptIds(const Tokenizer& tokenizer, const std::string& prompt);
+
+/// Continues `prompt` (at least one id) by `tokens` tokens, writing whole characters as they come.
+void GenerateText(LanguageModel& model, const Tokenizer& tokenizer,
+                  const std::vector<int32_t>& prompt, int64_t tokens,
+                  const SamplingOptions& options, std::ostream& out);
 
 /// The value, or InvalidArgument with the status' message.
 template <typename T>

@@ -1,7 +1,10 @@
+#include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "ckpt/checkpoint_reader.h"
@@ -20,6 +23,7 @@
 #include "tools/pando/saved_model.h"
 #include "tools/pando/train_options.h"
 #include "train/data.h"
+#include "train/data_files.h"
 #include "train/generate.h"
 #include "train/model_checkpoint.h"
 
@@ -47,14 +51,20 @@ class TrainRun : public TrainerHooks {
   bool StopRequested() override { return Interrupted(); }
 
  private:
+  void ReadInitialConfig();
   void OpenData();
   void BuildModel();
   void CheckMemory();
   void OpenFolder();
   void Resume();
+  void LoadCheckpoint(const FoundCheckpoint& found);
+  void LogOrThrow(const absl::Status& written) const;
+  void ProfileUpTo(int64_t next_step);
   void Save(int64_t next_step);
   std::map<std::string, std::string> Identity() const;
   void CheckIdentity(const Manifest& manifest) const;
+  int64_t SampleLength() const;
+  std::vector<int32_t> StartOfSample() const;
   void Finish(const TrainingSummary& summary);
 
   TrainOptions o_;
@@ -67,7 +77,25 @@ class TrainRun : public TrainerHooks {
   std::optional<RunLog> log_;
   int64_t start_step_ = 0;
   int64_t saved_step_ = -1;
+  bool tracing_ = false;
 };
+
+/// The model that --init-from names.
+void TrainRun::ReadInitialConfig() {
+  if (o_.init_from.empty()) return;
+  Require(std::filesystem::is_directory(o_.init_from), "--init-from ", o_.init_from,
+          ": there is no such folder");
+  const double dropout = o_.gpt.dropout;
+  o_.gpt = ReadConfig(o_.init_from);
+  o_.gpt.dropout = dropout;
+  Require(o_.trainer.length <= o_.gpt.context, "--context ", o_.trainer.length, ": the model of ",
+          o_.init_from, " has a context of ", o_.gpt.context);
+}
+
+/// Tokens of a training sample.
+int64_t TrainRun::SampleLength() const {
+  return o_.trainer.length > 0 ? o_.trainer.length : o_.gpt.context;
+}
 
 void TrainRun::OpenData() {
   DataOptions options;
@@ -76,22 +104,23 @@ void TrainRun::OpenData() {
           "no --data given, and the text of the Debian package fortunes is not installed: give a "
           "text file, or install fortunes");
   options.tokenizer = o_.tokenizer;
-  options.context = o_.gpt.context;
-  if (o_.tokenizer.empty() && !o_.init_from.empty()) options.tokenizer = o_.init_from;
-  if (o_.data.size() > 4 && o_.tokenizer.empty()) options.vocab_size = o_.gpt.vocab_size;
-  data_ = ValueOrThrow(LoadData(options));
+  options.context = SampleLength();
+  const bool tokens = ValueOrThrow(FindDataFiles(options.path)).tokens;
+  std::shared_ptr<const Tokenizer> tokenizer;
+  if (o_.tokenizer.empty() && !o_.init_from.empty()) {
+    auto found = LoadTokenizer(o_.init_from);
+    // Token files can do without.
+    if (!tokens || !absl::IsNotFound(found.status())) tokenizer = ValueOrThrow(std::move(found));
+  }
+  // GPT-2's, or that of --init-from.
+  if (tokens && o_.tokenizer.empty()) options.vocab_size = o_.gpt.vocab_size;
+  data_ = ValueOrThrow(LoadData(options, std::move(tokenizer)));
 }
 
 void TrainRun::BuildModel() {
-  if (o_.init_from.empty()) {
-    o_.gpt.vocab_size = data_.vocab_size;
-  } else {
-    const double dropout = o_.gpt.dropout;
-    o_.gpt = ReadConfig(o_.init_from);
-    o_.gpt.dropout = dropout;
-    Require(data_.vocab_size <= o_.gpt.vocab_size, "the data has ", data_.vocab_size,
-            " different tokens, the model of ", o_.init_from, " ", o_.gpt.vocab_size);
-  }
+  if (o_.init_from.empty()) o_.gpt.vocab_size = data_.vocab_size;
+  Require(data_.vocab_size <= o_.gpt.vocab_size, "the data has ", data_.vocab_size,
+          " different tokens, the model of ", o_.init_from, " ", o_.gpt.vocab_size);
   model_ = std::make_unique<Gpt>(registry_.Root(), o_.gpt);
   progress_.Note(absl::StrFormat("data: %d training and %d validation tokens, vocabulary %d",
                                  data_.train.size(), data_.validation.size(), data_.vocab_size));
@@ -99,16 +128,16 @@ void TrainRun::BuildModel() {
       "model: GPT with %d layers, %d heads, width %d, context %d: %s parameters; %s per token (%s)",
       o_.gpt.layers, o_.gpt.heads, o_.gpt.width, o_.gpt.context,
       WithPrefix(static_cast<double>(registry_.numel()), ""),
-      WithPrefix(model_->FlopsPerToken(o_.gpt.context), "FLOP"), model_->FlopsFormula()));
+      WithPrefix(model_->FlopsPerToken(SampleLength()), "FLOP"), model_->FlopsFormula()));
 }
 
 void TrainRun::CheckMemory() {
   Allocator& allocator = CpuDevice().allocator();
-  if (!o_.memory_budget.empty()) allocator.SetBudget(ParseBytes(o_.memory_budget));
+  if (o_.memory_budget_bytes > 0) allocator.SetBudget(o_.memory_budget_bytes);
   model_->SetRecompute(o_.trainer.recompute);
   const int64_t need = Trainer::EstimateMemory(*model_, registry_, o_.trainer);
   const int64_t have =
-      o_.memory_budget.empty() ? CpuDevice().TotalMemory() : ParseBytes(o_.memory_budget);
+      o_.memory_budget_bytes > 0 ? o_.memory_budget_bytes : CpuDevice().TotalMemory();
   const auto mib = [](int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
   progress_.Note(absl::StrFormat("memory: about %.0f MiB needed, %.0f MiB there; %d threads",
                                  mib(need), mib(have), NumThreads()));
@@ -123,6 +152,9 @@ void TrainRun::CheckMemory() {
 void TrainRun::OpenFolder() {
   folder_.emplace(ValueOrThrow(RunFolder::Prepare(o_.out, CheckpointBytes(registry_))));
   for (const std::string& note : folder_->notes()) progress_.Note(note);
+  // Better now than after the steps that were to be traced.
+  Require(o_.profile.empty() || std::ofstream(o_.profile, std::ios::app).good(), "--profile ",
+          o_.profile, ": this file can't be written");
 }
 
 /// What must be equal for a resumed run to be the same run.
@@ -131,7 +163,7 @@ std::map<std::string, std::string> TrainRun::Identity() const {
           {"tokenizer", data_.tokenizer == nullptr ? "none" : data_.tokenizer->Fingerprint()},
           {"seed", absl::StrCat(o_.trainer.seed)},
           {"global-batch", absl::StrCat(o_.trainer.global_batch)},
-          {"context", absl::StrCat(o_.gpt.context)}};
+          {"context", absl::StrCat(SampleLength())}};
 }
 
 void TrainRun::CheckIdentity(const Manifest& manifest) const {
@@ -148,25 +180,29 @@ void TrainRun::Resume() {
   for (const SkippedCheckpoint& skipped : found.skipped) {
     progress_.Note(absl::StrCat("passed over ", skipped.path, ": ", skipped.reason));
   }
-  if (!found.path.empty()) {
-    Require(o_.resume != "never", o_.out,
-            " has checkpoints: leave out --resume never to go on from them, or give another --out");
-    CheckIdentity(found.manifest);
-    CheckpointReader reader = ValueOrThrow(CheckpointReader::Open(found.path));
-    start_step_ =
-        ValueOrThrow(LoadModelCheckpoint(reader, trainer_->parameters(), trainer_->optimizer()));
-    saved_step_ = start_step_;
-    progress_.Note(absl::StrCat("going on from ", found.path, ", after step ", start_step_));
+  if (!found.path.empty() || !found.skipped.empty()) {
+    LoadCheckpoint(found);
   } else if (!o_.init_from.empty()) {
     TensorFileSet weights = ValueOrThrow(TensorFileSet::Open(o_.init_from));
     ThrowIfNotOk(LoadWeights(weights, trainer_->parameters()));
     progress_.Note(absl::StrCat("weights from ", o_.init_from));
   }
-  std::vector<std::string> notes;
-  ThrowIfNotOk(DeleteLater(*folder_, start_step_, &notes));
-  for (const std::string& note : notes) progress_.Note(note);
   trainer_->set_start_step(start_step_);
   log_.emplace(ValueOrThrow(RunLog::Open(o_.out, start_step_)));
+}
+
+void TrainRun::LoadCheckpoint(const FoundCheckpoint& found) {
+  Require(o_.resume != "never", o_.out,
+          " has checkpoints: leave out --resume never to go on from them, or give another --out");
+  // To start anew here would in the end replace what a repair might still save.
+  Require(!found.path.empty(), "no checkpoint in ", o_.out,
+          " is good: restore one from a copy, or give another --out to start anew");
+  CheckIdentity(found.manifest);
+  CheckpointReader reader = ValueOrThrow(CheckpointReader::Open(found.path));
+  start_step_ =
+      ValueOrThrow(LoadModelCheckpoint(reader, trainer_->parameters(), trainer_->optimizer()));
+  saved_step_ = start_step_;
+  progress_.Note(absl::StrCat("going on from ", found.path, ", after step ", start_step_));
 }
 
 void TrainRun::Save(int64_t next_step) {
@@ -182,27 +218,55 @@ void TrainRun::Save(int64_t next_step) {
                              "; earlier ones are untouched"));
   }
   saved_step_ = next_step;
-  ThrowIfNotOk(KeepNewest(*folder_, next_step, o_.keep, &notes));
+  // Damaged ones that were passed over; only now, when there is something better.
+  ThrowIfNotOk(DeleteLater(*folder_, next_step, &notes));
   for (const std::string& note : notes) progress_.Note(note);
+  notes.clear();
+  ThrowIfNotOk(KeepNewest(*folder_, next_step, o_.keep, &notes));
+  for (const std::string& note : notes) {
+    // That one goes as another comes is no news; that one can't be removed is.
+    if (!absl::EndsWith(note, ": deleted")) progress_.Note(note);
+  }
+}
+
+void TrainRun::LogOrThrow(const absl::Status& written) const {
+  if (written.ok()) return;
+  throw Error(absl::StrCat(std::string(written.message()),
+                           "; checkpoints are untouched: make room, and run the same command "
+                           "again to go on"));
 }
 
 void TrainRun::OnStep(const StepReport& report) {
   progress_.Step(report);
-  log_->Step(report, CpuDevice().allocator().stats().peak_reserved);
+  LogOrThrow(log_->Step(report, CpuDevice().allocator().stats().peak_reserved));
 }
 
 void TrainRun::OnEvaluation(int64_t step, double loss) {
   progress_.Evaluation(step, loss);
-  log_->Evaluation(step, loss);
+  LogOrThrow(log_->Evaluation(step, loss));
 }
 
 void TrainRun::OnStepDone(int64_t next_step) {
-  if (!o_.profile.empty() && next_step == start_step_ + 1) StartTrace();
-  if (!o_.profile.empty() && next_step == start_step_ + 1 + kProfiledSteps) {
-    ThrowIfNotOk(FinishTrace(o_.profile));
-    progress_.Note(absl::StrCat("trace of ", kProfiledSteps, " steps: ", o_.profile));
+  ProfileUpTo(next_step);
+  // At the end also before the evaluation, which may be long.
+  if (next_step % o_.checkpoint_interval == 0 || next_step == o_.trainer.steps) Save(next_step);
+}
+
+/// Traces a few steps behind the first, which is not like the others; the first, if there is only
+/// one.
+void TrainRun::ProfileUpTo(int64_t next_step) {
+  if (o_.profile.empty()) return;
+  const int64_t first = std::min(start_step_ + 1, o_.trainer.steps - 1);
+  const int64_t end = std::min(first + kProfiledSteps, o_.trainer.steps);
+  if (next_step == first) {
+    StartTrace();
+    tracing_ = true;
   }
-  if (next_step % o_.checkpoint_interval == 0) Save(next_step);
+  if (!tracing_ || (next_step < end && !Interrupted())) return;
+  tracing_ = false;
+  const absl::Status written = FinishTrace(o_.profile);
+  progress_.Note(written.ok() ? absl::StrCat("trace of some steps: ", o_.profile)
+                              : std::string(written.message()));
 }
 
 void TrainRun::Finish(const TrainingSummary& summary) {
@@ -228,15 +292,25 @@ void TrainRun::Finish(const TrainingSummary& summary) {
   if (data_.tokenizer != nullptr) {
     progress_.Note("a sample:");
     const SamplingOptions sampling{.temperature = 0.8, .top_k = 40, .seed = o_.trainer.seed};
-    GenerateText(*model_, *data_.tokenizer, "\n", 200, sampling, std::cout);
+    GenerateText(*model_, *data_.tokenizer, StartOfSample(), 200, sampling, std::cout);
     std::cout << std::endl;
   }
   progress_.Note(absl::StrCat("checkpoints and log.jsonl lie in ", o_.out,
                               "; more text: pando sample --checkpoint ", o_.out));
 }
 
+/// A line break, or where the vocabulary has none, the first token of the data.
+std::vector<int32_t> TrainRun::StartOfSample() const {
+  auto ids = data_.tokenizer->Encode("\n");
+  if (ids.ok() && !ids->empty()) return *std::move(ids);
+  std::vector<int32_t> first(1);
+  data_.train.Window(0, first);
+  return first;
+}
+
 int TrainRun::Run() {
   if (o_.threads > 0) SetNumThreads(o_.threads);
+  ReadInitialConfig();
   OpenData();
   BuildModel();
   CheckMemory();
@@ -245,6 +319,7 @@ int TrainRun::Run() {
                                        data_.validation, o_.trainer);
   Resume();
   CatchInterrupts();
+  ProfileUpTo(start_step_);
   const TrainingSummary summary = trainer_->Run(*this);
   Save(summary.next_step);
   if (summary.stopped_early) {

@@ -106,17 +106,26 @@ void AddMachineOptions(CLI::App& c, TrainOptions& o) {
   c.add_flag("--json", o.json, "end with one line of JSON on standard output")->group(group);
 }
 
-void CheckPositive(const char* option, int64_t value) {
+/// The bounds are far beyond use, and near enough that no product of sizes overflows. (CLI11 makes
+/// the largest int64 of what is larger.)
+void CheckPositive(const char* option, int64_t value, int64_t most) {
   Require(value > 0, option, " ", value, ": must be positive");
+  Require(value <= most, option, " ", value, ": must be at most ", most);
 }
 
 void CheckValues(const TrainOptions& o) {
   const TrainerOptions& t = o.trainer;
-  Require(t.steps >= 0, "--steps ", t.steps, ": must not be negative");
-  CheckPositive("--global-batch", t.global_batch);
-  CheckPositive("--micro-batch", t.micro_batch);
-  CheckPositive("--checkpoint-interval", o.checkpoint_interval);
-  CheckPositive("--keep", o.keep);
+  constexpr int64_t kMostSteps = int64_t{1} << 40, kMostSamples = 1 << 24, kMostWidth = 1 << 20;
+  Require(t.steps >= 0 && t.steps <= kMostSteps, "--steps ", t.steps,
+          ": must not be negative, nor more than ", kMostSteps);
+  CheckPositive("--global-batch", t.global_batch, kMostSamples);
+  CheckPositive("--micro-batch", t.micro_batch, kMostSamples);
+  CheckPositive("--context", o.gpt.context, kMostSamples);
+  CheckPositive("--layers", o.gpt.layers, 1 << 14);
+  CheckPositive("--heads", o.gpt.heads, kMostWidth);
+  CheckPositive("--width", o.gpt.width, kMostWidth);
+  CheckPositive("--checkpoint-interval", o.checkpoint_interval, kMostSteps);
+  CheckPositive("--keep", o.keep, kMostSteps);
   Require(o.threads >= 0, "--threads ", o.threads, ": must not be negative");
   Require(t.eval_interval >= 0, "--eval-interval ", t.eval_interval, ": must not be negative");
   Require(t.eval_batches >= 0, "--eval-batches ", t.eval_batches, ": must not be negative");
@@ -156,6 +165,14 @@ void CompleteTrainOptions(const CLI::App& command, TrainOptions& o) {
   if (!given("--context")) o.gpt.context = preset.context;
   o.gpt.bias = !o.no_bias;
   TrainerOptions& t = o.trainer;
+  if (!o.init_from.empty()) {
+    for (const char* option : {"--model", "--layers", "--heads", "--width", "--no-bias"}) {
+      Require(!given(option), option, " with --init-from: the model is that of the folder; leave ",
+              option, " out");
+    }
+    if (given("--context")) t.length = o.gpt.context;
+  }
+  if (given("--memory-budget")) o.memory_budget_bytes = ParseBytes(o.memory_budget);
   if (!given("--steps")) t.steps = kSteps;
   if (!given("--global-batch")) t.global_batch = given("--micro-batch") ? t.micro_batch : kBatch;
   if (!given("--micro-batch")) t.micro_batch = t.global_batch;
@@ -183,9 +200,11 @@ int64_t ParseBytes(const std::string& text) {
           : absl::AsciiStrToLower(absl::StripAsciiWhitespace(text.substr(end)));
   double value = 0;
   const auto it = units.find(unit);
-  Require(absl::SimpleAtod(number, &value) && it != units.end() && value > 0, "\"", text,
+  const bool known = absl::SimpleAtod(number, &value) && it != units.end();
+  if (known) value *= it->second;
+  Require(known && value >= 1 && value < 0x1p60, "\"", text,
           "\" is no amount of memory: write it as 16GB or 512MiB");
-  return static_cast<int64_t>(std::llround(value * it->second));
+  return std::llround(value);
 }
 
 }  // namespace pando

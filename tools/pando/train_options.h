@@ -22,6 +22,7 @@ struct TrainOptions {
   std::string resume = "auto";
   std::string init_from;
   std::string memory_budget;
+  int64_t memory_budget_bytes = 0;  ///< 0: not given
   std::string profile;
   int64_t checkpoint_interval = 250;
   int keep = 2;

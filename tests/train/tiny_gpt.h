@@ -1,0 +1,97 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "engine/cpu/cpu_device.h"
+#include "engine/flat_parameters.h"
+#include "engine/module.h"
+#include "engine/random.h"
+#include "models/gpt.h"
+#include "train/train_step.h"
+
+namespace pando {
+
+/// How a TinyGpt is trained.
+struct TinyOptions {
+  DType dtype = DType::kF32;
+  bool recompute = false;
+  double dropout = 0.1;
+  std::vector<int64_t> micro_batches = {12};
+};
+
+/// A model of two blocks on a device, and a step on it: small enough for hundreds of steps in a
+/// test.
+class TinyGpt {
+ public:
+  static constexpr int64_t kSamples = 12;
+  static constexpr int64_t kLength = 16;
+  static constexpr int64_t kVocab = 61;
+
+  explicit TinyGpt(const TinyOptions& options, Device& device = CpuDevice())
+      : options_(options),
+        model_(registry_.Root(), {.vocab_size = kVocab,
+                                  .context = kLength,
+                                  .layers = 2,
+                                  .heads = 2,
+                                  .width = 32,
+                                  .dropout = options.dropout}),
+        flat_(registry_, options.dtype, device) {
+    model_.SetRecompute(options.recompute);
+    flat_.Initialize(1);
+    step_ = std::make_unique<TrainStep>(model_, flat_, TrainStepOptions(), kSamples, kLength);
+  }
+
+  /// Step number `step`, on tokens drawn for it. Each sample counts upwards, so there is something
+  /// to learn.
+  StepResult Run(int64_t step, double learning_rate = 1e-3) {
+    std::vector<int32_t> tokens(kSamples * kLength), targets(tokens.size());
+    for (int64_t s = 0; s < kSamples; ++s) {
+      const RandomKey key{.seed = 1, .site = HashName("data"), .step = static_cast<uint32_t>(step)};
+      const auto first = static_cast<int32_t>(RandomBits(key, s, 0) % kVocab);
+      for (int64_t t = 0; t < kLength; ++t) {
+        tokens[s * kLength + t] = static_cast<int32_t>((first + t) % kVocab);
+        // Some positions have no target, and not equally many in each micro-batch.
+        targets[s * kLength + t] = t < s ? -1 : static_cast<int32_t>((first + t + 1) % kVocab);
+      }
+    }
+    return step_->Run({step * kSamples, kSamples, kLength, tokens, targets}, options_.micro_batches,
+                      step, learning_rate);
+  }
+
+  std::vector<double> Losses(int64_t steps) {
+    std::vector<double> losses;
+    for (int64_t step = 0; step < steps; ++step) losses.push_back(Run(step).loss);
+    return losses;
+  }
+
+  /// Masters and both moments.
+  std::vector<std::vector<float>> State() {
+    return {flat_.masters().ToHost<float>(), step_->optimizer().exp_avg().ToHost<float>(),
+            step_->optimizer().exp_avg_sq().ToHost<float>()};
+  }
+
+  /// Sets all elements of a parameter.
+  void Fill(const std::string& name, float value) {
+    const Parameter* p = registry_.Find(name);
+    ASSERT_NE(p, nullptr) << name;
+    flat_.WriteParameter(*p, std::vector<float>(p->shape().numel(), value));
+    flat_.ValuesFromMasters();
+  }
+
+  TrainStep& step() { return *step_; }
+  FlatParameters& flat() { return flat_; }
+
+ private:
+  TinyOptions options_;
+  ParameterRegistry registry_;
+  Gpt model_;
+  FlatParameters flat_;
+  std::unique_ptr<TrainStep> step_;
+};
+
+}  // namespace pando
