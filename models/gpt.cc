@@ -290,11 +290,15 @@ int64_t Gpt::ActivationBytes(int64_t batch, int64_t length, int64_t element_byte
   // Kept per block: stream, two normalised copies, qkv, attention, the sum behind it, the wide
   // layer before and after GELU, and the addition handed on.
   const bool recompute = blocks_[0].recompute();
-  const int64_t per_block = recompute ? 2 * width : (1 + 2 + 3 + 1 + 1 + 8 + 1) * width;
+  const int64_t block = (1 + 2 + 3 + 1 + 1 + 8 + 1) * width;
+  // What backward needs for the block it is in: gradients of the wide layer, before and after GELU,
+  // and all that a recomputed block had not kept.
+  const int64_t kept = config_.layers * (recompute ? 2 * width : block);
+  const int64_t at_once = 8 * width + (recompute ? block : 0);
   const int64_t logits = config_.vocab_size + VocabPadding(config_.vocab_size);
   // In floating point: nobody has checked yet that these sizes make sense.
   const double bytes = static_cast<double>(tokens * element_bytes) *
-                       static_cast<double>(config_.layers * per_block + 2 * width + logits);
+                       static_cast<double>(kept + at_once + 2 * width + logits);
   return static_cast<int64_t>(std::min(bytes, 0x1p62));
 }
 

@@ -61,8 +61,9 @@ class LanguageModel : public Module {
     return 6.0 * static_cast<double>(scope().registry().numel());
   }
   virtual std::string FlopsFormula() const { return "6 per parameter and token"; }
-  /// Estimate of the bytes of activations that a micro-batch of `batch` sequences keeps for
-  /// backward, if computing in elements of `element_bytes` bytes; 0: unknown.
+  /// Estimate of the most bytes that activations and their gradients take at once, for a
+  /// micro-batch of `batch` sequences, if computing in elements of `element_bytes` bytes; 0:
+  /// unknown.
   virtual int64_t ActivationBytes(int64_t /*batch*/, int64_t /*length*/,
                                   int64_t /*element_bytes*/) const {
     return 0;

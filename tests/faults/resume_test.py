@@ -131,19 +131,20 @@ class Interrupted(p.PandoTest):
         return err
 
     def test_finishes_the_step_saves_and_goes_on(self):
-        unbroken = self.path("unbroken")
-        self.train(*self.MORE, out=unbroken)
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number, precision in ((signal.SIGINT, "f32"), (signal.SIGTERM, "bf16")):
             with self.subTest(number):
+                more = self.MORE + ["--precision=" + precision]
+                unbroken = self.path("unbroken-" + precision)
+                self.train(*more, out=unbroken)
                 out = self.path("run%d" % number)
-                command = self.train_command(*self.MORE, out=out)
+                command = self.train_command(*more, out=out)
                 err = self.interrupt(number, command, "step 1/")
                 step = int(err.split("interrupted and saved after step ")[1].split(":")[0])
                 self.assertLess(step, 1500)
                 self.assertIn("step-%08d" % step, os.listdir(out))
                 self.assertEqual([x["step"] for x in p.log_of(out) if "loss" in x],
                                  list(range(step)))
-                self.train(*self.MORE, out=out)
+                self.train(*more, out=out)
                 self.assertEqual(p.log_of(out), p.log_of(unbroken))
                 self.assertEqual(p.weights_of(out, 1500), p.weights_of(unbroken, 1500))
 
