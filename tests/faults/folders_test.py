@@ -50,8 +50,10 @@ class FoldersOfRuns(p.PandoTest):
             for line in process.stderr:
                 if line.startswith("step "):
                     break
-            self.assert_train_refused([], p.WRONG_INPUT, "in use by process %d" % process.pid)
-            process.kill()
+            try:
+                self.assert_train_refused([], p.WRONG_INPUT, "in use by process %d" % process.pid)
+            finally:
+                process.kill()
 
 
 class FullDisks(p.PandoTest):

@@ -208,6 +208,7 @@ absl::Status LoadChanged(
   const std::string path = ::testing::TempDir() + "/pando_hf_changed.safetensors";
   std::filesystem::remove(path);
   std::vector<TensorDecl> tensors;
+  tensors.reserve(shapes.size());
   for (const auto& [name, shape] : shapes) tensors.push_back({name, DType::kF32, shape});
   OutputFile file = Value(OutputFile::Create(path));
   EXPECT_TRUE(WriteSafetensors(&file, tensors, {},

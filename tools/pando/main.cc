@@ -58,4 +58,6 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace pando
 
+// What may still escape is that there is no memory at all, not even for a message.
+// NOLINTNEXTLINE(bugprone-exception-escape)
 int main(int argc, char** argv) { return pando::Main(argc, argv); }
