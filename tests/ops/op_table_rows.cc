@@ -25,8 +25,8 @@ Tensor LayerNormOracle(const Tensor& x, const Tensor& weight, const Tensor& bias
 
 // Normalised values are of order 1 (up to 4), and come about in some ten roundings in f32, where
 // the mean's is taken relative to x. What is summed over rows has up to 13 terms.
-const Bound kNormValue = {.element = 1, .compute = 16, .floor = 2};
-const Bound kNormGradient = {.element = 1, .compute = 32, .floor = 4};
+const Bound kNormValue = {.element = 1, .compute = 8, .floor = 2};
+const Bound kNormGradient = {.element = 1, .compute = 8, .floor = 4};
 const char kNormWhy[] =
     "all in f32, at magnitudes of a few; one rounding of results and of sums over rows";
 
@@ -107,8 +107,8 @@ OpCase ResidualCase(const Dimensions& dims, Used used, const char* name) {
 void AddResidualLayerNorm(std::vector<OpEntry>& table) {
   OpEntry e{.name = "ResidualLayerNorm", .covers = {"ResidualLayerNorm"}};
   // The sum is rounded to the dtype before it is normalised, as the next layers will see it.
-  e.value = {.element = 1, .tensor = 2, .compute = 16, .floor = 2};
-  e.gradient = {.element = 1, .tensor = 4, .compute = 32, .floor = 4};
+  e.value = {.element = 1, .tensor = 1, .compute = 8, .floor = 2};
+  e.gradient = {.element = 1, .tensor = 1, .compute = 8, .floor = 4};
   e.why = "the sum, rounded, is what is normalised: half a unit of up to 4 enters everything";
   for (const Dimensions& dims : {Dimensions{1}, {0, 5}, {2, 3, 7}, {13, 67}}) {
     e.cases.push_back(ResidualCase(dims, Used::kBoth, ""));
@@ -181,7 +181,7 @@ void AddBiasGelu(std::vector<OpEntry>& table) {
   // x + bias, up to 4, is rounded; gelu' stays below 1.13.
   e.value = {.element = 1, .tensor = 1.13, .compute = 8, .floor = 4};
   // gelu'' is below 1.2; x + bias, up to 4, is kept rounded, and the bias sums up to 13 rows.
-  e.gradient = {.element = 1, .tensor = 8, .compute = 16, .floor = 1};
+  e.gradient = {.element = 1, .tensor = 2, .compute = 8, .floor = 1};
   e.why = "x + bias is rounded first: half a unit of up to 4, times gelu' or, of every row, gelu''";
   for (const bool reuse : {false, true}) {
     for (const Dimensions& dims : {Dimensions{1}, {0, 3}, {3, 0}, {2, 3, 5}, {13, 67}}) {

@@ -114,10 +114,10 @@ std::vector<HostTensors> Directions(const OpCase& c) {
     for (double& v : t.values) v = Sample(++seed, std::sqrt(2 / squares));
   }
   directions.push_back(std::move(all));
-  constexpr size_t kElements = 23;
+  const size_t elements = squares > 4096 ? 3 : 23;
   for (size_t i = 0; i < zero.size(); ++i) {
     const size_t n = zero[i].values.size();
-    const size_t picks = std::min(n, kElements);
+    const size_t picks = std::min(n, elements);
     for (size_t p = 0; p < picks; ++p) {
       directions.push_back(zero);
       directions.back()[i].values[picks == 1 ? 0 : p * (n - 1) / (picks - 1)] = 1;
