@@ -1,5 +1,6 @@
 #include "engine/tape.h"
 
+#include <algorithm>
 #include <atomic>
 #include <utility>
 
@@ -107,6 +108,14 @@ bool BackwardPass::Needs(int i) const {
 bool BackwardPass::IsParameter(int i) const {
   return static_cast<const Tape::Node*>(node_)->inputs.at(static_cast<size_t>(i)).parameter !=
          nullptr;
+}
+
+bool BackwardPass::SharesPlace(int i) const {
+  const auto& inputs = static_cast<const Tape::Node*>(node_)->inputs;
+  const Tape::Input& in = inputs.at(static_cast<size_t>(i));
+  return std::count_if(inputs.begin(), inputs.end(), [&in](const Tape::Input& other) {
+           return other.id == in.id && other.parameter == in.parameter;
+         }) > 1;
 }
 
 GradientTarget BackwardPass::Target(int i) {

@@ -74,6 +74,9 @@ class BackwardPass {
   bool Needs(int i) const;
   /// Whether input `i` is a parameter: its gradient is then kept in f32 (or f64).
   bool IsParameter(int i) const;
+  /// Whether another input is the same value: their gradients have one place, so that neither can
+  /// be written while the other is.
+  bool SharesPlace(int i) const;
   /// The place for input i's gradient, for kernels that can accumulate. Ask only if Needs(i), and
   /// write it whole.
   GradientTarget Target(int i);

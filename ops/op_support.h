@@ -35,14 +35,16 @@ inline DType StatsDType(const Tensor& t) {
 inline const void* DataOrNull(const Tensor& t) { return t.defined() ? t.data() : nullptr; }
 
 /// The place of an input's gradient for kernels that sum into f32 (f64 for f64): the gradient
-/// itself where it has that dtype (parameters), else a tensor that Finish adds to it.
+/// itself where it has that dtype (parameters) and a place of its own, else a tensor that Finish
+/// adds to it.
 class SumTarget {
  public:
   /// Nothing (data() is null) if the input needs no gradient.
   SumTarget(BackwardPass& pass, int input, Shape shape, const Tensor& like)
       : pass_(pass), input_(input) {
     if (!pass.Needs(input)) return;
-    direct_ = pass.IsParameter(input) || like.dtype() == StatsDType(like);
+    direct_ =
+        !pass.SharesPlace(input) && (pass.IsParameter(input) || like.dtype() == StatsDType(like));
     if (direct_) {
       target_ = pass.Target(input);
     } else {

@@ -16,6 +16,8 @@
 #include "ops/dropout.h"
 #include "ops/embedding.h"
 #include "ops/gelu.h"
+#include "ops/layer_norm.h"
+#include "ops/linear.h"
 #include "ops/reduce.h"
 #include "ops/shape_ops.h"
 #include "tests/ops/op_evaluate.h"
@@ -160,6 +162,20 @@ TEST(BiasGeluContract, ReuseTakesTheInputsPlaceOnlyWhereBackwardWillFollow) {
   BiasGelu(x, bias, false);
   EXPECT_THAT(x.ToHost<float>(), ElementsAre(4, 6));
   Tape::Current().Clear();
+}
+
+// The residual's gradient is handed to x as well, without a copy: what is added to x's alone, later
+// in backward, must not reach it.
+TEST(ResidualLayerNormContract, TheSharedGradientIsCopiedBeforeItIsAddedTo) {
+  Tensor x = Floats({1, 2}, {1, 2}), residual = Floats({3, 4}, {1, 2});
+  x.RequireGrad();
+  residual.RequireGrad();
+  const Tensor ones = Floats({1, 1}, {2});
+  const Tensor through = Linear(x, Floats({10, 20, 30, 40}, {2, 2}), Tensor());
+  const Tensor sum = ResidualLayerNorm(x, residual, ones, ones).sum;
+  Backward(Add(Sum(through), Sum(sum)));
+  EXPECT_THAT(GradientOf(residual).ToHost<float>(), ElementsAre(1, 1));
+  EXPECT_THAT(GradientOf(x).ToHost<float>(), ElementsAre(31, 71));
 }
 
 TEST(DropoutContract, ProbabilityZeroIsNoCopy) {

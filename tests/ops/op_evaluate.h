@@ -47,7 +47,6 @@ struct Evaluation {
   HostTensors outputs;             ///< of the first call
   std::vector<bool> has_gradient;  ///< by input
   HostTensors gradients;           ///< by input; empty where there is none
-  std::vector<DType> output_types;
 };
 
 /// Forward and (if `c` is differentiable) backward of `f` on c's inputs.

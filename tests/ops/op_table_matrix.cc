@@ -314,6 +314,20 @@ void AddEmbedding(std::vector<OpEntry>& table) {
   table.push_back(std::move(e));
 }
 
+/// Positions are rows of the table itself: both gradients have one place.
+OpCase SharedTableCase() {
+  OpCase c = MakeEmbeddingCase({{3, 5}, 7, 13, 7, 1});
+  c.name = "table and positions in one";
+  c.inputs.pop_back();
+  const auto shared = [](const OpFunction& f) {
+    return [f](const std::vector<Tensor>& x) { return f({x[0], x[0]}); };
+  };
+  c.run = shared(c.run);
+  c.oracle = shared(c.oracle);
+  c.additions = 1;
+  return c;
+}
+
 void AddPositionalEmbedding(std::vector<OpEntry>& table) {
   OpEntry e{.name = "PositionalEmbedding", .covers = {"PositionalEmbedding"}};
   e.value = {.element = 1};
@@ -327,6 +341,7 @@ void AddPositionalEmbedding(std::vector<OpEntry>& table) {
                                  {{2, 3}, 7, 5, 11, 5}}) {
     e.cases.push_back(MakeEmbeddingCase(c));
   }
+  e.cases.push_back(SharedTableCase());
   e.errors = {
       {"beyond the table",
        [](Device& d) {

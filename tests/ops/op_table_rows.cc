@@ -1,4 +1,6 @@
 // Fused operations on rows: normalisation, GELU, softmax, dropout.
+#include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
@@ -40,6 +42,23 @@ OpCase LayerNormCase(const Dimensions& dims, bool bias, double eps) {
   return c;
 }
 
+/// Two layers, whose weights and biases are the inputs of these indices.
+OpCase SharedCase(const char* name, double additions, std::array<int, 2> first,
+                  std::array<int, 2> second) {
+  OpCase c{.name = name, .inputs = {Spread({5, 13}, -2, 3, 1)}, .additions = additions};
+  const int vectors = std::max({first[0], first[1], second[0], second[1]});
+  for (int i = 1; i <= vectors; ++i) c.inputs.push_back(Spread({13}, 0.5, 1.5, i + 1));
+  const auto layers = [=](auto norm) {
+    return [=](const Tensors& x) {
+      return Tensors{norm(x[0], x[first[0]], x[first[1]], 0.25),
+                     norm(x[0], x[second[0]], x[second[1]], 0.25)};
+    };
+  };
+  c.run = layers(LayerNorm);
+  c.oracle = layers(LayerNormOracle);
+  return c;
+}
+
 void AddLayerNorm(std::vector<OpEntry>& table) {
   OpEntry e{.name = "LayerNorm", .covers = {"LayerNorm"}};
   e.value = kNormValue;
@@ -53,6 +72,11 @@ void AddLayerNorm(std::vector<OpEntry>& table) {
     }
   }
   e.cases.push_back(LayerNormCase({3, 0}, true, 1e-5));
+  // The sums of one call are added to those of another, for one of the two or for both, or have one
+  // place.
+  e.cases.push_back(SharedCase("weight of two layers", 1, {1, 2}, {1, 3}));
+  e.cases.push_back(SharedCase("bias of two layers", 1, {1, 2}, {3, 2}));
+  e.cases.push_back(SharedCase("weight and bias in one", 2, {1, 1}, {2, 2}));
   e.errors = {
       {"weight",
        [](Device& d) {
