@@ -1,0 +1,69 @@
+#pragma once
+
+// What kernels share: wide loads, and sums and maxima over warps and blocks in a fixed order.
+
+#include <cstdint>
+
+#include "engine/cuda/launch.h"
+#include "engine/types.h"
+
+namespace pando {
+
+inline constexpr int kWarpSize = 32;
+inline constexpr unsigned kFullMask = 0xFFFFFFFFu;
+
+/// N elements that are loaded or stored at once; N * sizeof(T) is at most 16.
+template <typename T, int N>
+struct alignas(sizeof(T) * N) Pack {
+  T v[N];
+};
+
+/// Elements of a 16-byte Pack.
+template <typename T>
+inline constexpr int kPackWidth = 16 / static_cast<int>(sizeof(T));
+
+/// Whether `p` is aligned to 16 bytes. For the host, to choose between wide and narrow kernels.
+inline bool IsWideAligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
+
+/// a + b and the greater of both (NaN if either is), as functors for reductions.
+struct SumOp {
+  template <typename C>
+  __device__ C operator()(C a, C b) const {
+    return a + b;
+  }
+};
+struct MaxOp {
+  template <typename C>
+  __device__ C operator()(C a, C b) const {
+    return a > b || a != a ? a : b;
+  }
+};
+
+/// op over the 32 lanes of a warp, in every lane. All lanes must take part.
+template <typename Op, typename C>
+__device__ inline C WarpReduce(Op op, C x) {
+  for (int offset = kWarpSize / 2; offset > 0; offset /= 2) {
+    x = op(x, __shfl_xor_sync(kFullMask, x, offset));
+  }
+  return x;
+}
+
+/// op over all threads of a block of at most 1024, in every thread. `shared` holds a C per warp.
+/// All threads must take part; has a barrier at its start and end, so that `shared` may be used
+/// again at once.
+template <typename Op, typename C>
+__device__ inline C BlockReduce(Op op, C x, C* shared) {
+  const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  const int warps = static_cast<int>(blockDim.x) / kWarpSize;
+  x = WarpReduce(op, x);
+  __syncthreads();
+  if (lane == 0) shared[warp] = x;
+  __syncthreads();
+  x = shared[0];
+  for (int w = 1; w < warps; ++w) x = op(x, shared[w]);
+  __syncthreads();
+  return x;
+}
+
+}  // namespace pando
