@@ -28,6 +28,37 @@ PANDO_HOST_DEVICE PANDO_ALWAYS_INLINE float OddFloat(double x) {
   return x == x ? __builtin_bit_cast(float, bits) : nearest;
 }
 
+/// x as a T: floating types rounded once, to nearest; integers truncated.
+template <typename T>
+PANDO_HOST_DEVICE PANDO_ALWAYS_INLINE T FromDouble(double x) {
+  return static_cast<T>(x);
+}
+template <>
+PANDO_HOST_DEVICE PANDO_ALWAYS_INLINE BFloat16 FromDouble<BFloat16>(double x) {
+  return ToBFloat16(OddFloat(x));
+}
+template <>
+PANDO_HOST_DEVICE PANDO_ALWAYS_INLINE Float16 FromDouble<Float16>(double x) {
+  return ToFloat16(OddFloat(x));
+}
+
+/// x rounded to nearest in the floating type Y.
+template <typename Y, typename X>
+PANDO_HOST_DEVICE PANDO_ALWAYS_INLINE Y RoundFrom(X x) {
+  if constexpr (sizeof(X) == sizeof(double)) {
+    return FromDouble<Y>(x);
+  } else if constexpr (sizeof(Y) == sizeof(double)) {
+    return ToFloat(x);
+  } else {
+    return RoundTo<Y>(ToFloat(x));
+  }
+}
+
+/// A scalar argument a, times the one in memory unless that is null.
+PANDO_HOST_DEVICE PANDO_ALWAYS_INLINE double ScaledBy(const float* factor, double a) {
+  return factor == nullptr ? a : a * static_cast<double>(*factor);
+}
+
 /// The scalars of an AdamW step, formed in f64 (1 - beta2 would lose 14 bits in f32) and rounded
 /// once.
 struct AdamWFactors {

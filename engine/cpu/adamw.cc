@@ -62,9 +62,7 @@ CopyFunction ChooseCopy(const AdamWArgs& args) {
 
 void AdamW(const AdamWArgs& args, void* /*stream*/) {
   const AdamWFactors factors = MakeAdamWFactors(args);
-  const float grad_scale = static_cast<float>(
-      args.grad_factor == nullptr ? args.grad_scale
-                                  : args.grad_scale * static_cast<double>(*args.grad_factor));
+  const float grad_scale = static_cast<float>(ScaledBy(args.grad_factor, args.grad_scale));
   const CopyFunction copy = ChooseCopy(args);
   ParallelFor(args.n, kGrain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; i += kRandomTile) {

@@ -14,23 +14,6 @@ namespace {
 // Elements per task: long enough to hide a thread's start, short enough to share evenly.
 constexpr int64_t kGrain = 32768;
 
-double Factor(double a, const float* factor) {
-  return factor == nullptr ? a : a * static_cast<double>(*factor);
-}
-
-template <typename T>
-T FromDouble(double x) {
-  return static_cast<T>(x);
-}
-template <>
-BFloat16 FromDouble(double x) {
-  return ToBFloat16(OddFloat(x));
-}
-template <>
-Float16 FromDouble(double x) {
-  return ToFloat16(OddFloat(x));
-}
-
 void Fill(const FillArgs& args, void* /*stream*/) {
   Dispatch<float, BFloat16, Float16, double, int32_t, int64_t>("fill", args.dtype, [&](auto tag) {
     using T = decltype(tag);
@@ -54,7 +37,7 @@ template <typename Y, typename X>
 void AxpyTyped(const AxpyArgs& args) {
   Y* y = static_cast<Y*>(args.y);
   const X* x = static_cast<const X*>(args.x);
-  const auto a = static_cast<ComputeType<Y>>(Factor(args.a, args.factor));
+  const auto a = static_cast<ComputeType<Y>>(ScaledBy(args.factor, args.a));
   ParallelFor(args.n, kGrain,
               [&](int64_t begin, int64_t end) { AxpyRange(a, x + begin, end - begin, y + begin); });
 }
@@ -80,27 +63,16 @@ void Scale(const ScaleArgs& args, void* /*stream*/) {
   Dispatch<float, BFloat16, Float16, double>("scale", args.dtype, [&](auto tag) {
     using T = decltype(tag);
     T* x = static_cast<T*>(args.x);
-    const auto a = static_cast<ComputeType<T>>(Factor(args.a, args.factor));
+    const auto a = static_cast<ComputeType<T>>(ScaledBy(args.factor, args.a));
     ParallelFor(args.n, kGrain,
                 [&](int64_t begin, int64_t end) { ScaleRange(a, end - begin, x + begin); });
   });
 }
 
 template <typename Y, typename X>
-Y CastElement(X x) {
-  if constexpr (sizeof(X) == sizeof(double)) {
-    return FromDouble<Y>(x);
-  } else if constexpr (sizeof(Y) == sizeof(double)) {
-    return ToFloat(x);
-  } else {
-    return RoundTo<Y>(ToFloat(x));
-  }
-}
-
-template <typename Y, typename X>
 void CastRange(const X* x, int64_t n, Y* y) {
 #pragma omp simd
-  for (int64_t i = 0; i < n; ++i) y[i] = CastElement<Y>(x[i]);
+  for (int64_t i = 0; i < n; ++i) y[i] = RoundFrom<Y>(x[i]);
 }
 
 void Cast(const CastArgs& args, void* /*stream*/) {

@@ -25,6 +25,37 @@ inline constexpr int kPackWidth = 16 / static_cast<int>(sizeof(T));
 /// Whether `p` is aligned to 16 bytes. For the host, to choose between wide and narrow kernels.
 inline bool IsWideAligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
 
+/// The elements p[0 .. min(left, N)), the rest zero. kWide: p is aligned to the Pack, so that N are
+/// loaded at once.
+template <bool kWide, int N, typename T>
+__device__ inline Pack<T, N> LoadPack(const T* p, int64_t left) {
+  if (kWide && left >= N) return *reinterpret_cast<const Pack<T, N>*>(p);
+  Pack<T, N> pack{};
+  for (int k = 0; k < N; ++k) {
+    if (k < left) pack.v[k] = p[k];
+  }
+  return pack;
+}
+
+/// Stores what LoadPack loads.
+template <bool kWide, int N, typename T>
+__device__ inline void StorePack(T* p, int64_t left, const Pack<T, N>& pack) {
+  if (kWide && left >= N) {
+    *reinterpret_cast<Pack<T, N>*>(p) = pack;
+    return;
+  }
+  for (int k = 0; k < N; ++k) {
+    if (k < left) p[k] = pack.v[k];
+  }
+}
+
+/// This thread's number in the grid, and the grid's threads: where a grid-stride loop begins and
+/// how far it steps.
+__device__ inline int64_t GridThread() {
+  return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+}
+__device__ inline int64_t GridThreads() { return static_cast<int64_t>(gridDim.x) * blockDim.x; }
+
 /// a + b and the greater of both (NaN if either is), as functors for reductions.
 struct SumOp {
   template <typename C>
