@@ -67,7 +67,7 @@ void FlatParameters::Initialize(uint64_t seed) {
     p.initializer().Fill(seed, p.name(), 0, host);
     WriteParameter(p, host);
   }
-  if (masters_.defined()) ValuesFromMasters();
+  ValuesFromMasters();
 }
 
 void FlatParameters::ClearGrads() {
@@ -83,14 +83,7 @@ void FlatParameters::CompleteGrads() {
 }
 
 void FlatParameters::ValuesFromMasters() {
-  if (masters_.storage() != values_.storage()) {
-    device().current_stream().Launch(device().vector_kernels().cast,
-                                     CastArgs{.y = values_.mutable_data(),
-                                              .y_dtype = dtype_,
-                                              .x = masters_.data(),
-                                              .x_dtype = DType::kF32,
-                                              .n = layout_.size()});
-  }
+  if (masters_.defined() && masters_.storage() != values_.storage()) values_.CastFrom(masters_);
   MarkChanged();
 }
 
@@ -110,28 +103,18 @@ std::vector<float> FlatParameters::ReadParameter(const Parameter& p) {
   const Tensor& from = masters_.defined() ? masters_ : values_;
   const Tensor place = Tensor::View(from.storage(), EntryOf(p).offset, p.shape(), from.dtype());
   Tensor f32 = Tensor::Empty(p.shape(), DType::kF32, device(), p.name());
-  device().current_stream().Launch(device().vector_kernels().cast,
-                                   CastArgs{.y = f32.mutable_data(),
-                                            .y_dtype = DType::kF32,
-                                            .x = place.data(),
-                                            .x_dtype = place.dtype(),
-                                            .n = f32.numel()});
+  f32.CastFrom(place);
   return f32.ToHost<float>();
 }
 
 void FlatParameters::WriteParameter(const Parameter& p, std::span<const float> values) {
   Require(static_cast<int64_t>(values.size()) == p.shape().numel(), values.size(),
           " values for parameter ", p.name(), " ", p.shape().ToString());
-  Tensor from = Tensor::FromHost(values, p.shape(), device(), p.name());
+  const Tensor from = Tensor::FromHost(values, p.shape(), device(), p.name());
   // Without masters (f64, or no training) the values themselves are written.
   Tensor& into = masters_.defined() ? masters_ : values_;
   Tensor place = Tensor::View(into.storage(), EntryOf(p).offset, p.shape(), into.dtype());
-  device().current_stream().Launch(device().vector_kernels().cast,
-                                   CastArgs{.y = place.mutable_data(),
-                                            .y_dtype = place.dtype(),
-                                            .x = from.data(),
-                                            .x_dtype = DType::kF32,
-                                            .n = from.numel()});
+  place.CastFrom(from);
 }
 
 }  // namespace pando

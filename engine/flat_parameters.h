@@ -80,8 +80,8 @@ class FlatParameters {
   /// Zeroes the gradients of parameters that no backward has reached since ClearGrads, so that the
   /// whole of grads() means something.
   void CompleteGrads();
-  /// Copies the masters, rounded to nearest, into the values (after a load), and tells parameters
-  /// that they have changed.
+  /// Copies the masters, if they lie apart, rounded to nearest, into the values (after a load), and
+  /// tells parameters that they have changed.
   void ValuesFromMasters();
   /// Tells parameters that their values have changed (after an optimizer step).
   void MarkChanged();

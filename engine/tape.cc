@@ -9,15 +9,6 @@
 namespace pando {
 namespace {
 
-void CastInto(Tensor& into, const Tensor& x) {
-  Device& device = into.device();
-  device.current_stream().Launch(device.vector_kernels().cast, CastArgs{.y = into.mutable_data(),
-                                                                        .y_dtype = into.dtype(),
-                                                                        .x = x.data(),
-                                                                        .x_dtype = x.dtype(),
-                                                                        .n = x.numel()});
-}
-
 /// into += x, on the device.
 void AddInto(Tensor& into, const Tensor& x) {
   Device& device = into.device();
@@ -26,7 +17,7 @@ void AddInto(Tensor& into, const Tensor& x) {
   const bool widens = into.dtype() == DType::kF32 && SizeOf(x.dtype()) == 2;
   if (x.dtype() != into.dtype() && !widens) {
     term = Tensor::Empty(x.shape(), into.dtype(), device, "gradient");
-    CastInto(term, x);
+    term.CastFrom(x);
   }
   device.current_stream().Launch(device.vector_kernels().axpy, AxpyArgs{.y = into.mutable_data(),
                                                                         .y_dtype = into.dtype(),
@@ -150,7 +141,7 @@ void BackwardPass::Add(int i, Tensor gradient) {
   if (target.accumulate) {
     AddInto(target.tensor, gradient);
   } else {
-    CastInto(target.tensor, gradient);
+    target.tensor.CastFrom(gradient);
   }
 }
 

@@ -130,6 +130,17 @@ void Tensor::CopyFrom(const Tensor& from) {
   if (!here) worker.current_stream().Synchronize();
 }
 
+void Tensor::CastFrom(const Tensor& from) {
+  Require(numel() == from.numel() && &device() == &from.device() && IsFloating(dtype_) &&
+              IsFloating(from.dtype_),
+          "cast: ", Describe(from), " into ", Describe(*this));
+  device().current_stream().Launch(device().vector_kernels().cast, CastArgs{.y = mutable_data(),
+                                                                            .y_dtype = dtype_,
+                                                                            .x = from.data(),
+                                                                            .x_dtype = from.dtype_,
+                                                                            .n = numel()});
+}
+
 void Tensor::SetZero() { device().current_stream().SetBytes(mutable_data(), 0, bytes()); }
 
 bool Tensor::requires_grad() const {

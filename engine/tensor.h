@@ -77,11 +77,17 @@ class Tensor {
   /// Copies the elements to the host and waits for them. T must be the element type.
   template <typename T>
   std::vector<T> ToHost() const;
+  /// The same into memory of the caller's; throws InvalidArgument unless it has numel() places.
+  template <typename T>
+  void ToHost(std::span<T> values) const;
   /// The only element, as a double, of a tensor of any dtype.
   double Item() const;
 
   /// Queues a copy of `from` (same shape and dtype, any device) into this tensor.
   void CopyFrom(const Tensor& from);
+  /// Queues a conversion of `from`, rounding to nearest, ties to even, into this tensor: as many
+  /// elements in any shape, on the same device, both of floating dtypes and not overlapping.
+  void CastFrom(const Tensor& from);
   /// Queues zeroing.
   void SetZero();
 
@@ -137,11 +143,18 @@ Tensor Tensor::FromHost(std::span<const T> values, const Shape& shape, Device& d
 
 template <typename T>
 std::vector<T> Tensor::ToHost() const {
-  CheckType(DTypeOf<T>::value);
   std::vector<T> values(numel());
+  ToHost(std::span<T>(values));
+  return values;
+}
+
+template <typename T>
+void Tensor::ToHost(std::span<T> values) const {
+  CheckType(DTypeOf<T>::value);
+  Require(static_cast<int64_t>(values.size()) == numel(), "ToHost: room for ", values.size(),
+          " elements of ", Describe(*this));
   device().current_stream().Copy(values.data(), data(), bytes(), CopyKind::kDeviceToHost);
   device().current_stream().Synchronize();
-  return values;
 }
 
 }  // namespace pando

@@ -52,14 +52,8 @@ Tensor SumLosses(const Tensor& losses, const Tensor& targets, const Sizes& sizes
 
 /// The gradient of the loss as the f32 factor that kernels read from the device.
 Tensor AsFactor(const Tensor& gradient) {
-  Device& device = gradient.device();
-  Tensor factor = Tensor::Empty({1}, DType::kF32, device, "factor");
-  Run(device, device.vector_kernels().cast,
-      CastArgs{.y = factor.mutable_data(),
-               .y_dtype = DType::kF32,
-               .x = gradient.data(),
-               .x_dtype = gradient.dtype(),
-               .n = 1});
+  Tensor factor = Tensor::Empty({1}, DType::kF32, gradient.device(), "factor");
+  factor.CastFrom(gradient);
   return factor;
 }
 

@@ -40,17 +40,11 @@ Tensor SliceForward(const Tensor& x, int64_t dim, int64_t start, int64_t length)
 }
 
 void CastInto(const Tensor& x, Tensor& y) {
-  Device& device = x.device();
   if (IsFloating(x.dtype()) && IsFloating(y.dtype())) {
-    Run(device, device.vector_kernels().cast,
-        CastArgs{.y = y.mutable_data(),
-                 .y_dtype = y.dtype(),
-                 .x = x.data(),
-                 .x_dtype = x.dtype(),
-                 .n = x.numel()});
+    y.CastFrom(x);
     return;
   }
-  Run(device, copy_kernels.For(device).integer_cast,
+  Run(x.device(), copy_kernels.For(x.device()).integer_cast,
       IntegerCastArgs{.y = y.mutable_data(),
                       .y_dtype = y.dtype(),
                       .x = x.data(),

@@ -157,5 +157,36 @@ TEST(Tensor, ViewsAndErrors) {
   EXPECT_EQ(Tensor::Empty({0, 5}, DType::kF32, CpuDevice()).ToHost<float>().size(), 0U);
 }
 
+TEST(Tensor, ToHostFillsMemoryOfTheCallers) {
+  const Tensor t = Tensor::FromHost(std::vector<float>{1, 2, 3, 4}, {4}, CpuDevice());
+  std::vector<float> got(5, -1);
+  t.Narrow(1, 3).ToHost(std::span<float>(got).subspan(1, 3));
+  EXPECT_THAT(got, ElementsAre(-1, 2, 3, 4, -1));
+  EXPECT_THROW(t.ToHost(std::span<float>(got)), InvalidArgument);
+  std::vector<int32_t> ids(4);
+  EXPECT_THROW(t.ToHost(std::span<int32_t>(ids)), InvalidArgument);
+}
+
+TEST(Tensor, CastFromRoundsToNearestEven) {
+  // bf16 has steps of 2^-7 from 1 on.
+  const Tensor f32 = Tensor::FromHost(
+      std::vector<float>{1, 1 + 0x1p-8F, 1 + 0x3p-8F, 1 + 0x1.1p-8F, -2.5, 0}, {2, 3}, CpuDevice());
+  Tensor bf16 = Tensor::Empty({6}, DType::kBF16, CpuDevice());
+  bf16.CastFrom(f32);
+  Tensor back = Tensor::Empty({3, 2}, DType::kF64, CpuDevice());
+  back.CastFrom(bf16);
+  EXPECT_THAT(back.ToHost<double>(), ElementsAre(1, 1, 1 + 0x1p-6, 1 + 0x1p-7, -2.5, 0));
+}
+
+TEST(Tensor, CastFromRefusesWhatDoesNotFit) {
+  const Tensor from = Tensor::Zeros({4}, DType::kF32, CpuDevice());
+  const auto elsewhere = NewDeferredCpuDevice(1);
+  EXPECT_THAT([&] { Tensor::Empty({5}, DType::kBF16, CpuDevice()).CastFrom(from); },
+              ::testing::ThrowsMessage<InvalidArgument>(HasSubstr("f32 [4] into bf16 [5]")));
+  EXPECT_THROW(Tensor::Empty({4}, DType::kI32, CpuDevice()).CastFrom(from), InvalidArgument);
+  EXPECT_THROW(Tensor::Empty({4}, DType::kBF16, *elsewhere).CastFrom(from), InvalidArgument);
+  EXPECT_THROW(Tensor().CastFrom(from), InvalidArgument);
+}
+
 }  // namespace
 }  // namespace pando
