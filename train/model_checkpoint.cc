@@ -1,8 +1,8 @@
 #include "train/model_checkpoint.h"
 
 #include <algorithm>
-#include <cstring>
 #include <set>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -17,8 +17,8 @@ constexpr char kHuggingFacePrefix[] = "transformer.";
 
 /// A flat f32 tensor's elements [first, first + count), to the host.
 void ReadFlat(const Tensor& flat, int64_t first, int64_t count, void* out) {
-  const std::vector<float> values = flat.Narrow(first, count).ToHost<float>();
-  std::memcpy(out, values.data(), values.size() * sizeof(float));
+  flat.Narrow(first, count)
+      .ToHost(std::span<float>(static_cast<float*>(out), static_cast<size_t>(count)));
 }
 
 /// The flat tensor that holds a state; throws nothing, the names are ours.
