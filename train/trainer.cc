@@ -52,7 +52,7 @@ Trainer::Trainer(LanguageModel& model, const ParameterRegistry& registry, Device
       tokens_(options_.global_batch * options_.length),
       targets_(tokens_.size()) {
   model.SetRecompute(options_.recompute);
-  parameters_.Initialize(options_.seed);
+  if (options_.initialize) parameters_.Initialize(options_.seed);
 }
 
 StepReport Trainer::RunStep(int64_t step) {

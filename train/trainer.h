@@ -33,6 +33,9 @@ struct TrainerOptions {
   int64_t eval_batches = 0;     ///< of micro_batch windows, in the middle of a run; 0: all
   bool recompute = false;
   DType precision = DType::kF32;
+  /// Whether the parameters get first values; false where all are loaded before Run: a second at
+  /// 124 million of them.
+  bool initialize = true;
 };
 
 /// One step, for those who watch.
@@ -73,8 +76,9 @@ struct TrainingSummary {
 /// Trains one model on one device.
 class Trainer {
  public:
-  /// Places and initialises the parameters of `registry`, which are the model's. `validation` may
-  /// be empty. Throws InvalidArgument where options, data and model don't fit; OutOfMemory.
+  /// Places the parameters of `registry`, which are the model's, and initialises them unless the
+  /// options say that they will be loaded (until then they are 0). `validation` may be empty.
+  /// Throws InvalidArgument where options, data and model don't fit; OutOfMemory.
   Trainer(LanguageModel& model, const ParameterRegistry& registry, Device& device,
           TokenDataset training, TokenDataset validation, const TrainerOptions& options);
 

@@ -97,6 +97,15 @@ TEST(TrainerTest, StopsAndGoesOnAsIfItHadNot) {
   EXPECT_EQ(second.evaluations, of_whole.evaluations);
 }
 
+TEST(TrainerTest, LeavesParametersAloneThatWillBeLoaded) {
+  SmallRun run;
+  TrainerOptions options = run.options;
+  options.initialize = false;
+  Trainer loaded(run.model, run.registry, CpuDevice(), Counting(1000), Counting(200), options);
+  const std::vector<float> values = loaded.parameters().values().ToHost<float>();
+  EXPECT_EQ(values, std::vector<float>(values.size(), 0.0F));
+}
+
 // Every target once, whatever the micro-batch: the mean over all of them is that of single samples.
 TEST(TrainerTest, EvaluatesEveryTargetOnce) {
   SmallRun run;

@@ -56,12 +56,13 @@ class TrainRun : public TrainerHooks {
   void BuildModel();
   void CheckMemory();
   void OpenFolder();
-  void Resume();
+  FoundCheckpoint FindCheckpoint();
+  void LoadInitialState(const FoundCheckpoint& found);
   void LoadCheckpoint(const FoundCheckpoint& found);
   void LogOrThrow(const absl::Status& written) const;
   void ProfileUpTo(int64_t next_step);
   void Save(int64_t next_step);
-  std::map<std::string, std::string> Identity() const;
+  void FindIdentity();
   void CheckIdentity(const Manifest& manifest) const;
   int64_t SampleLength() const;
   std::vector<int32_t> StartOfSample() const;
@@ -75,6 +76,8 @@ class TrainRun : public TrainerHooks {
   std::unique_ptr<Trainer> trainer_;
   std::optional<RunFolder> folder_;
   std::optional<RunLog> log_;
+  /// What must be equal for a resumed run to be the same run.
+  std::map<std::string, std::string> identity_;
   int64_t start_step_ = 0;
   int64_t saved_step_ = -1;
   bool tracing_ = false;
@@ -157,17 +160,18 @@ void TrainRun::OpenFolder() {
           o_.profile, ": this file can't be written");
 }
 
-/// What must be equal for a resumed run to be the same run.
-std::map<std::string, std::string> TrainRun::Identity() const {
-  return {{"data", data_.train.Fingerprint()},
-          {"tokenizer", data_.tokenizer == nullptr ? "none" : data_.tokenizer->Fingerprint()},
-          {"seed", absl::StrCat(o_.trainer.seed)},
-          {"global-batch", absl::StrCat(o_.trainer.global_batch)},
-          {"context", absl::StrCat(SampleLength())}};
+void TrainRun::FindIdentity() {
+  identity_ = {
+      {"data", data_.train.Fingerprint()},
+      {"tokenizer", data_.tokenizer == nullptr ? "none" : data_.tokenizer->Fingerprint()},
+      {"seed", absl::StrCat(o_.trainer.seed)},
+      {"global-batch", absl::StrCat(o_.trainer.global_batch)},
+      {"context", absl::StrCat(SampleLength())},
+  };
 }
 
 void TrainRun::CheckIdentity(const Manifest& manifest) const {
-  for (const auto& [key, value] : Identity()) {
+  for (const auto& [key, value] : identity_) {
     const auto it = manifest.info.metadata.find(key);
     if (it == manifest.info.metadata.end() || it->second == value) continue;
     throw InvalidArgument(absl::StrCat("the run in ", o_.out, " has ", key, " ", it->second,
@@ -175,12 +179,25 @@ void TrainRun::CheckIdentity(const Manifest& manifest) const {
   }
 }
 
-void TrainRun::Resume() {
-  const FoundCheckpoint found = ValueOrThrow(FindLatest(o_.out));
+/// The newest good one, if there is any; refuses to go on where that isn't wanted or possible.
+FoundCheckpoint TrainRun::FindCheckpoint() {
+  FoundCheckpoint found = ValueOrThrow(FindLatest(o_.out));
   for (const SkippedCheckpoint& skipped : found.skipped) {
     progress_.Note(absl::StrCat("passed over ", skipped.path, ": ", skipped.reason));
   }
-  if (!found.path.empty() || !found.skipped.empty()) {
+  if (found.path.empty() && found.skipped.empty()) return found;
+  Require(o_.resume != "never", o_.out,
+          " has checkpoints: leave out --resume never to go on from them, or give another --out");
+  // To start anew here would in the end replace what a repair might still save.
+  Require(!found.path.empty(), "no checkpoint in ", o_.out,
+          " is good: restore one from a copy, or give another --out to start anew");
+  CheckIdentity(found.manifest);
+  return found;
+}
+
+/// The state to train from, where it is not the trainer's own: a checkpoint's, or --init-from's.
+void TrainRun::LoadInitialState(const FoundCheckpoint& found) {
+  if (!found.path.empty()) {
     LoadCheckpoint(found);
   } else if (!o_.init_from.empty()) {
     TensorFileSet weights = ValueOrThrow(TensorFileSet::Open(o_.init_from));
@@ -192,12 +209,6 @@ void TrainRun::Resume() {
 }
 
 void TrainRun::LoadCheckpoint(const FoundCheckpoint& found) {
-  Require(o_.resume != "never", o_.out,
-          " has checkpoints: leave out --resume never to go on from them, or give another --out");
-  // To start anew here would in the end replace what a repair might still save.
-  Require(!found.path.empty(), "no checkpoint in ", o_.out,
-          " is good: restore one from a copy, or give another --out to start anew");
-  CheckIdentity(found.manifest);
   CheckpointReader reader = ValueOrThrow(CheckpointReader::Open(found.path));
   start_step_ =
       ValueOrThrow(LoadModelCheckpoint(reader, trainer_->parameters(), trainer_->optimizer()));
@@ -210,7 +221,7 @@ void TrainRun::Save(int64_t next_step) {
   CheckpointTexts texts = {{"config.json", GptConfigToJson(o_.gpt)}};
   if (data_.tokenizer != nullptr) texts["tokenizer.json"] = data_.tokenizer->Serialize();
   const absl::StatusOr<std::string> saved = SaveModelCheckpoint(
-      *folder_, next_step, trainer_->parameters(), trainer_->optimizer(), texts, Identity());
+      *folder_, next_step, trainer_->parameters(), trainer_->optimizer(), texts, identity_);
   std::vector<std::string> notes;
   if (!saved.ok()) {
     throw Error(absl::StrCat("the checkpoint of step ", next_step,
@@ -315,9 +326,12 @@ int TrainRun::Run() {
   BuildModel();
   CheckMemory();
   OpenFolder();
+  FindIdentity();
+  const FoundCheckpoint found = FindCheckpoint();
+  o_.trainer.initialize = found.path.empty() && o_.init_from.empty();
   trainer_ = std::make_unique<Trainer>(*model_, registry_, CpuDevice(), data_.train,
                                        data_.validation, o_.trainer);
-  Resume();
+  LoadInitialState(found);
   CatchInterrupts();
   ProfileUpTo(start_step_);
   const TrainingSummary summary = trainer_->Run(*this);
