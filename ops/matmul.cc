@@ -1,5 +1,6 @@
 #include "ops/matmul.h"
 
+#include <array>
 #include <utility>
 
 #include "ops/gemm.h"
@@ -48,6 +49,39 @@ void AddProduct(BackwardPass& pass, int input, Gemm gemm, const Tensor& u, const
   sum.Finish();
 }
 
+/// What backward keeps of an operand, whose matrices are stored so.
+struct Side {
+  Saved value;
+  bool transposed;
+  bool shared;  // one matrix for the whole batch
+  int64_t rows, cols, stride;
+};
+
+/// The gradient of operand `which`: dA = dC B^T, dB = A^T dC, with A and B as they are multiplied;
+/// the product transposed where the operand is stored transposed.
+void AddGradient(BackwardPass& pass, int which, const std::array<Side, 2>& sides,
+                 const Gemm& forward) {
+  if (!pass.Needs(which)) return;
+  const Side& self = sides[which];
+  const Side& other = sides[1 - which];
+  const Tensor& dc = pass.Gradient();
+  const Tensor factor = other.value.Get();
+  Gemm g{.batch = forward.batch,
+         .m = self.rows,
+         .n = self.cols,
+         .k = which == 0 ? forward.n : forward.m};
+  const bool factor_transposed = self.transposed == other.transposed;
+  if ((which == 0) != self.transposed) {
+    g.transpose_a = self.transposed, g.transpose_b = factor_transposed;
+    g.stride_a = forward.stride_c, g.stride_b = other.stride;
+    AddProduct(pass, which, g, dc, factor, self.shared);
+  } else {
+    g.transpose_a = factor_transposed, g.transpose_b = self.transposed;
+    g.stride_a = other.stride, g.stride_b = forward.stride_c;
+    AddProduct(pass, which, g, factor, dc, self.shared);
+  }
+}
+
 }  // namespace
 
 Tensor Matmul(const Tensor& a, const Tensor& b, const MatmulOptions& options) {
@@ -68,49 +102,23 @@ Tensor Matmul(const Tensor& a, const Tensor& b, const MatmulOptions& options) {
   dims.push_back(m);
   dims.push_back(n);
   Tensor c = Tensor::Empty(Shape(std::move(dims)), a.dtype(), a.device(), "matmul");
-  const int64_t sa = a_shared ? 0 : m * k, sb = b_shared ? 0 : k * n, sc = m * n;
-  RunGemm({.transpose_a = ta,
-           .transpose_b = tb,
-           .batch = batch,
-           .m = m,
-           .n = n,
-           .k = k,
-           .stride_a = sa,
-           .stride_b = sb,
-           .stride_c = sc},
-          a, b, c);
+  const Gemm gemm{.transpose_a = ta,
+                  .transpose_b = tb,
+                  .batch = batch,
+                  .m = m,
+                  .n = n,
+                  .k = k,
+                  .stride_a = a_shared ? 0 : m * k,
+                  .stride_b = b_shared ? 0 : k * n,
+                  .stride_c = m * n};
+  RunGemm(gemm, a, b, c);
   if (!Recording({&a, &b})) return c;
-  const auto backward = [a = Saved(a), b = Saved(b), ta, tb, m, n, k, batch, sa, sb, sc, a_shared,
-                         b_shared](BackwardPass& pass) {
-    const Tensor& dc = pass.Gradient();
-    // dA = dC B^T, stored as A is: transposed, B dC^T.
-    if (pass.Needs(0)) {
-      const Tensor other = b.Get();
-      Gemm g{.batch = batch, .k = n};
-      if (ta) {
-        g.transpose_a = tb, g.transpose_b = true;
-        g.m = k, g.n = m, g.stride_a = sb, g.stride_b = sc;
-        AddProduct(pass, 0, g, other, dc, a_shared);
-      } else {
-        g.transpose_b = !tb;
-        g.m = m, g.n = k, g.stride_a = sc, g.stride_b = sb;
-        AddProduct(pass, 0, g, dc, other, a_shared);
-      }
-    }
-    // dB = A^T dC, stored as B is: transposed, dC^T A.
-    if (pass.Needs(1)) {
-      const Tensor other = a.Get();
-      Gemm g{.batch = batch, .k = m};
-      if (tb) {
-        g.transpose_a = true, g.transpose_b = ta;
-        g.m = n, g.n = k, g.stride_a = sc, g.stride_b = sa;
-        AddProduct(pass, 1, g, dc, other, b_shared);
-      } else {
-        g.transpose_a = !ta;
-        g.m = k, g.n = n, g.stride_a = sa, g.stride_b = sc;
-        AddProduct(pass, 1, g, other, dc, b_shared);
-      }
-    }
+  const std::array<Side, 2> sides = {
+      Side{Saved(a), ta, a_shared, left.rows, left.cols, gemm.stride_a},
+      Side{Saved(b), tb, b_shared, right.rows, right.cols, gemm.stride_b}};
+  const auto backward = [sides, gemm](BackwardPass& pass) {
+    AddGradient(pass, 0, sides, gemm);
+    AddGradient(pass, 1, sides, gemm);
   };
   Record("matmul", {&a, &b}, {&c}, backward);
   return c;
