@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "engine/cpu/parallel.h"
@@ -35,6 +36,12 @@ std::vector<double> Doubles(const std::vector<T>& x) {
   for (size_t i = 0; i < x.size(); ++i) y[i] = ToFloat(x[i]);
   return y;
 }
+
+/// Sizes of kernels that work row by row.
+struct RowShape {
+  int64_t rows;
+  int64_t cols;
+};
 
 /// The largest relative error of rounding to T.
 template <typename T>
@@ -82,6 +89,17 @@ class WithThreads {
   int before_;
 };
 
+/// What `run(problem)` makes of one and the same problem with one thread and with three.
+template <typename Problem, typename F>
+std::pair<Problem, Problem> WithOneAndThreeThreads(const Problem& problem, const F& run) {
+  std::pair<Problem, Problem> results = {problem, problem};
+  for (auto [p, threads] : {std::pair{&results.first, 1}, std::pair{&results.second, 3}}) {
+    const WithThreads with(threads);
+    run(*p);
+  }
+  return results;
+}
+
 /// d f / d x[i] of the scalar function f by central differences; x is left as it was.
 template <typename F>
 double Slope(std::vector<double>& x, size_t i, const F& f, double h = 1e-6) {
@@ -92,6 +110,16 @@ double Slope(std::vector<double>& x, size_t i, const F& f, double h = 1e-6) {
   const double below = f();
   x[i] = at;
   return (above - below) / (2 * h);
+}
+
+/// Fails unless each got[i] is d f / d x[i], by Slope, within `tolerance`.
+template <typename F>
+void ExpectSlopes(const std::vector<double>& got, std::vector<double>& x, const F& f,
+                  double tolerance, double h = 1e-6) {
+  ASSERT_EQ(got.size(), x.size());
+  for (size_t i = 0; i < x.size(); ++i) {
+    ASSERT_NEAR(got[i], Slope(x, i, f, h), tolerance) << "at " << i;
+  }
 }
 
 /// The scalar that gradients are taken of: sum of y[i] * weight[i].

@@ -223,12 +223,9 @@ TEST_P(AttentionKernelTest, GradientsAreSlopes) {
       return Dot(in.out, in.dout);
     };
     // Errors of differences of step h = 1e-5: h^2 by curvature, 1e-14 / h by rounding.
-    for (size_t i = 0; i < in.q.size(); ++i)
-      ASSERT_NEAR(got.dq[i], Slope(in.q, i, loss, 1e-5), 3e-9);
-    for (size_t i = 0; i < in.k.size(); ++i)
-      ASSERT_NEAR(got.dk[i], Slope(in.k, i, loss, 1e-5), 3e-9);
-    for (size_t i = 0; i < in.v.size(); ++i)
-      ASSERT_NEAR(got.dv[i], Slope(in.v, i, loss, 1e-5), 3e-9);
+    ExpectSlopes(got.dq, in.q, loss, 3e-9, 1e-5);
+    ExpectSlopes(got.dk, in.k, loss, 3e-9, 1e-5);
+    ExpectSlopes(got.dv, in.v, loss, 3e-9, 1e-5);
   }
 }
 

@@ -11,11 +11,7 @@
 namespace pando {
 namespace {
 
-struct Shape {
-  int64_t rows;
-  int64_t cols;
-};
-const Shape kShapes[] = {{0, 5}, {3, 0}, {1, 1}, {7, 13}, {3, 40009}, {1031, 17}};
+const RowShape kShapes[] = {{0, 5}, {3, 0}, {1, 1}, {7, 13}, {3, 40009}, {1031, 17}};
 
 double TextbookGelu(double x) {
   return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
@@ -24,7 +20,7 @@ double TextbookGelu(double x) {
 template <typename T>
 struct Problem {
   using C = ComputeType<T>;
-  explicit Problem(Shape s)
+  explicit Problem(RowShape s)
       : rows(s.rows),
         cols(s.cols),
         x(Samples<T>(rows * cols, 0, 5)),
@@ -58,7 +54,7 @@ class GeluKernelTest : public testing::TestWithParam<IsaTable<GeluKernels>> {
 
 template <typename T>
 void CheckForward(const GeluKernels& kernels) {
-  for (Shape s : kShapes) {
+  for (RowShape s : kShapes) {
     Problem<T> p(s);
     p.Forward(kernels);
     std::vector<double> want(p.y.size());
@@ -104,13 +100,13 @@ TEST_P(GeluKernelTest, BackwardIsTheSlopeOfForward) {
     q.Forward(kernels());
     return Dot(q.y, q.dy);
   };
-  for (size_t i = 0; i < p.x.size(); ++i) EXPECT_NEAR(p.dx[i], Slope(p.x, i, loss), 1e-8);
-  for (size_t c = 0; c < p.bias.size(); ++c) EXPECT_NEAR(p.dbias[c], Slope(p.bias, c, loss), 1e-8);
+  ExpectSlopes(p.dx, p.x, loss, 1e-8);
+  ExpectSlopes(p.dbias, p.bias, loss, 1e-8);
 }
 
 template <typename T>
 void CheckBackward(const GeluKernels& kernels) {
-  for (Shape s : kShapes) {
+  for (RowShape s : kShapes) {
     Problem<T> p(s);
     p.Forward(kernels);
     Problem<double> q(s);
@@ -137,13 +133,10 @@ TEST_P(GeluKernelTest, BackwardInEveryDTypeIsThatInDouble) {
 }
 
 TEST_P(GeluKernelTest, ThreadsDoNotChangeABit) {
-  Problem<BFloat16> one({1031, 40});
-  Problem<BFloat16> three = one;
-  for (auto [p, threads] : {std::pair{&one, 1}, std::pair{&three, 3}}) {
-    const WithThreads with(threads);
-    p->Forward(kernels());
-    p->Backward(kernels(), true);
-  }
+  const auto [one, three] = WithOneAndThreeThreads(Problem<BFloat16>({1031, 40}), [&](auto& p) {
+    p.Forward(kernels());
+    p.Backward(kernels(), /*accumulate=*/true);
+  });
   PANDO_EXPECT_SAME_BITS(one.y, three.y);
   PANDO_EXPECT_SAME_BITS(one.dx, three.dx);
   PANDO_EXPECT_SAME_BITS(one.dbias, three.dbias);
@@ -157,7 +150,7 @@ class ColumnSumsKernelTest : public testing::TestWithParam<IsaTable<ColumnSumsKe
 template <typename T>
 void CheckColumnSums(const ColumnSumsKernels& kernels) {
   using C = ComputeType<T>;
-  for (Shape s : kShapes) {
+  for (RowShape s : kShapes) {
     const std::vector<T> x = Samples<T>(s.rows * s.cols);
     std::vector<double> want(s.cols);
     for (int64_t i = 0; i < s.rows * s.cols; ++i) want[i % s.cols] += ToFloat(x[i]);

@@ -12,17 +12,13 @@ namespace {
 
 constexpr double kEps = 1e-5;
 
-struct Shape {
-  int64_t rows;
-  int64_t cols;
-};
 // Nothing, one element, primes, and (1031 rows) several partial sums of more than 16 rows.
-const Shape kShapes[] = {{0, 5}, {3, 0}, {1, 1}, {2, 7}, {19, 257}, {1031, 13}};
+const RowShape kShapes[] = {{0, 5}, {3, 0}, {1, 1}, {2, 7}, {19, 257}, {1031, 13}};
 
 template <typename T>
 struct Problem {
   using C = ComputeType<T>;
-  explicit Problem(Shape s)
+  explicit Problem(RowShape s)
       : rows(s.rows),
         cols(s.cols),
         x(Samples<T>(rows * cols)),
@@ -87,7 +83,7 @@ class LayerNormKernelTest : public testing::TestWithParam<IsaTable<LayerNormKern
 
 template <typename T>
 void CheckForward(const LayerNormKernels& kernels) {
-  for (Shape s : kShapes) {
+  for (RowShape s : kShapes) {
     Problem<T> p(s);
     p.Forward(kernels);
     // Mean and variance are sums of up to 257 terms; 20 roundings cover their pairwise errors, and
@@ -121,7 +117,7 @@ TEST_P(LayerNormKernelTest, ForwardIsStableFarFromZero) {
 }
 
 TEST_P(LayerNormKernelTest, BackwardIsTheSlopeOfForward) {
-  for (Shape s : {Shape{1, 1}, Shape{2, 7}, Shape{40, 5}}) {
+  for (RowShape s : {RowShape{1, 1}, RowShape{2, 7}, RowShape{40, 5}}) {
     Problem<double> p(s);
     p.Forward(kernels());
     p.Backward(kernels(), nullptr, /*accumulate=*/false);
@@ -131,11 +127,9 @@ TEST_P(LayerNormKernelTest, BackwardIsTheSlopeOfForward) {
       return Dot(q.y, q.dy);
     };
     // Central differences: h^2 times the third derivative, and eps / h.
-    for (size_t i = 0; i < p.x.size(); ++i) EXPECT_NEAR(p.dx[i], Slope(p.x, i, loss), 1e-7);
-    for (int64_t c = 0; c < s.cols; ++c) {
-      EXPECT_NEAR(p.dweight[c], Slope(p.weight, c, loss), 1e-7);
-      EXPECT_NEAR(p.dbias[c], Slope(p.bias, c, loss), 1e-7);
-    }
+    ExpectSlopes(p.dx, p.x, loss, 1e-7);
+    ExpectSlopes(p.dweight, p.weight, loss, 1e-7);
+    ExpectSlopes(p.dbias, p.bias, loss, 1e-7);
   }
 }
 
@@ -155,7 +149,7 @@ Problem<double> InDouble(const Problem<T>& p) {
 
 template <typename T>
 void CheckBackward(const LayerNormKernels& kernels) {
-  for (Shape s : kShapes) {
+  for (RowShape s : kShapes) {
     Problem<T> p(s);
     Problem<double> q = InDouble(p);
     p.Forward(kernels);
@@ -205,13 +199,10 @@ TEST_P(LayerNormKernelTest, BackwardAccumulatesAndMayWorkInPlace) {
 }
 
 TEST_P(LayerNormKernelTest, ThreadsDoNotChangeABit) {
-  Problem<float> one({1031, 13});
-  Problem<float> three = one;
-  for (auto [p, threads] : {std::pair{&one, 1}, std::pair{&three, 3}}) {
-    const WithThreads with(threads);
-    p->Forward(kernels());
-    p->Backward(kernels(), nullptr, true);
-  }
+  const auto [one, three] = WithOneAndThreeThreads(Problem<float>({1031, 13}), [&](auto& p) {
+    p.Forward(kernels());
+    p.Backward(kernels(), nullptr, /*accumulate=*/true);
+  });
   PANDO_EXPECT_SAME_BITS(one.y, three.y);
   PANDO_EXPECT_SAME_BITS(one.dx, three.dx);
   PANDO_EXPECT_SAME_BITS(one.dweight, three.dweight);

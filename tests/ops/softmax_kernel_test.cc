@@ -11,22 +11,18 @@
 namespace pando {
 namespace {
 
-struct Shape {
-  int64_t rows;
-  int64_t cols;
-};
-const Shape kShapes[] = {{0, 5}, {3, 0}, {1, 1}, {7, 13}, {2, 5003}, {1031, 3}};
+const RowShape kShapes[] = {{0, 5}, {3, 0}, {1, 1}, {7, 13}, {2, 5003}, {1031, 3}};
 
 class SoftmaxKernelTest : public testing::TestWithParam<IsaTable<SoftmaxKernels>> {
  protected:
   template <typename T>
-  std::vector<T> Forward(const std::vector<T>& x, Shape s) const {
+  std::vector<T> Forward(const std::vector<T>& x, RowShape s) const {
     std::vector<T> y(x.size());
     kernels().forward({x.data(), y.data(), DTypeOf<T>::value, s.rows, s.cols}, nullptr);
     return y;
   }
   template <typename T>
-  std::vector<T> Backward(const std::vector<T>& y, const std::vector<T>& dy, Shape s) const {
+  std::vector<T> Backward(const std::vector<T>& y, const std::vector<T>& dy, RowShape s) const {
     std::vector<T> dx(y.size());
     kernels().backward({y.data(), dy.data(), dx.data(), DTypeOf<T>::value, s.rows, s.cols},
                        nullptr);
@@ -41,7 +37,7 @@ class SoftmaxKernelTest : public testing::TestWithParam<IsaTable<SoftmaxKernels>
 
 template <typename T>
 void SoftmaxKernelTest::CheckForward() const {
-  for (Shape s : kShapes) {
+  for (RowShape s : kShapes) {
     const std::vector<T> x = Samples<T>(s.rows * s.cols, 0, 20);
     std::vector<double> want(x.size());
     for (int64_t r = 0; r < s.rows; ++r) {
@@ -77,18 +73,17 @@ TEST_P(SoftmaxKernelTest, ForwardSurvivesExtremeRows) {
 }
 
 TEST_P(SoftmaxKernelTest, BackwardIsTheSlopeOfForward) {
-  const Shape s{3, 11};
+  const RowShape s{3, 11};
   std::vector<double> x = Samples<double>(33, 0, 3);
   const std::vector<double> dy = Samples<double>(33, 50);
   const std::vector<double> dx = Backward(Forward(x, s), dy, s);
-  for (size_t i = 0; i < x.size(); ++i) {
-    EXPECT_NEAR(dx[i], Slope(x, i, [&] { return Dot(Forward(x, s), dy); }), 1e-8);
-  }
+  ExpectSlopes(
+      dx, x, [&] { return Dot(Forward(x, s), dy); }, 1e-8);
 }
 
 template <typename T>
 void SoftmaxKernelTest::CheckBackward() const {
-  for (Shape s : kShapes) {
+  for (RowShape s : kShapes) {
     const std::vector<T> y = Forward(Samples<T>(s.rows * s.cols, 0, 5), s);
     const std::vector<T> dy = Samples<T>(s.rows * s.cols, 99);
     std::vector<T> dx = Backward(y, dy, s);
