@@ -9,9 +9,13 @@
 
 #include "engine/allocator.h"
 #include "engine/cpu/cpu_device.h"
+#include "engine/module.h"
+#include "engine/parameter.h"
 #include "engine/tape.h"
+#include "ops/arithmetic.h"
 #include "ops/cross_entropy.h"
 #include "ops/embedding.h"
+#include "ops/reduce.h"
 #include "ops/shape_ops.h"
 
 namespace pando {
@@ -58,6 +62,36 @@ TEST_F(LargeIndexTest, EmbeddingReadsTheLastRow) {
       Tensor::FromHost(std::vector<int32_t>{static_cast<int32_t>(kVocab - 1)}, {1}, CpuDevice());
   const std::vector<BFloat16> row = Embedding(tokens, table).ToHost<BFloat16>();
   for (int64_t c = 0; c < kCols; ++c) ASSERT_EQ(ToFloat(row[c]), c % 128);
+  CpuDevice().CheckErrorFlag();
+}
+
+// A parameter's gradient is not zeroed but added to where it holds a sum, so that of its 8 GiB only
+// the rows of tokens become real.
+TEST_F(LargeIndexTest, EmbeddingBackwardReachesTheLastRow) {
+  constexpr int64_t kCols = 1024, kVocab = (int64_t{1} << 21) + 3;
+  ParameterRegistry registry;
+  Parameter table(registry.Root(), "table", {kVocab, kCols}, Initializer::Zeros(),
+                  WeightDecay::kNo);
+  table.Place(Untouched({kVocab, kCols}, DType::kBF16));
+  table.PlaceGrad(Untouched({kVocab, kCols}, DType::kF32));
+  table.StartGrad();
+  // AddressSanitizer fills the first bytes of new memory.
+  Tensor grad = table.grad();
+  std::fill_n(grad.mutable_data<float>(), kCols, 0.0F);
+  std::vector<BFloat16> weights(3 * kCols);
+  for (int64_t i = 0; i < 3 * kCols; ++i) weights[i] = ToBFloat16(static_cast<float>(i % 125));
+  const auto last = static_cast<int32_t>(kVocab - 1);
+  const Tensor tokens = Tensor::FromHost(std::vector<int32_t>{last, 0, last}, {3}, CpuDevice());
+  Backward(Sum(Mul(Embedding(tokens, table), Tensor::FromHost(weights, {3, kCols}, CpuDevice()))));
+  const float* rows = table.grad().data<float>();
+  const auto weight = [](int64_t row, int64_t c) {
+    return static_cast<float>((row * kCols + c) % 125);
+  };
+  for (int64_t c = 0; c < kCols; ++c) {
+    ASSERT_EQ(rows[(kVocab - 1) * kCols + c], weight(0, c) + weight(2, c));
+    ASSERT_EQ(rows[c], weight(1, c));
+    ASSERT_EQ(rows[(kVocab - 2) * kCols + c], 0);
+  }
   CpuDevice().CheckErrorFlag();
 }
 
