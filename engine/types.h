@@ -3,6 +3,10 @@
 #include <cstddef>
 #include <cstdint>
 
+#if defined(__CUDA_ARCH__)
+#include "engine/cuda/ptx_convert.h"
+#endif
+
 /// Functions that CPU and CUDA code share are marked with this. In kernels that are compiled once
 /// per instruction-set level they are always inlined: a copy compiled for x86-64-v4 must not become
 /// the one that the linker keeps for all.
@@ -72,10 +76,14 @@ struct Float16 {
 
 /// Rounds to nearest, ties to even; NaN stays NaN (quieted), overflow becomes infinity.
 PANDO_HOST_DEVICE PANDO_ALWAYS_INLINE BFloat16 ToBFloat16(float x) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  return {ptx::BFloat16Bits(x)};
+#else
   const uint32_t u = __builtin_bit_cast(uint32_t, x);
   const uint32_t rounded = (u + 0x7FFFu + ((u >> 16) & 1u)) >> 16;
   const uint32_t quiet_nan = (u >> 16) | 0x40u;
   return {static_cast<uint16_t>((u & 0x7FFFFFFFu) > 0x7F800000u ? quiet_nan : rounded)};
+#endif
 }
 
 PANDO_HOST_DEVICE PANDO_ALWAYS_INLINE float ToFloat(BFloat16 x) {
@@ -84,6 +92,9 @@ PANDO_HOST_DEVICE PANDO_ALWAYS_INLINE float ToFloat(BFloat16 x) {
 
 /// Rounds to nearest, ties to even; NaN stays NaN (quieted), overflow becomes infinity.
 PANDO_HOST_DEVICE PANDO_ALWAYS_INLINE Float16 ToFloat16(float x) {
+#if defined(__CUDA_ARCH__)
+  return {ptx::Float16Bits(x)};
+#else
   const uint32_t u = __builtin_bit_cast(uint32_t, x);
   const uint32_t sign = (u >> 16) & 0x8000u;
   const uint32_t a = u & 0x7FFFFFFFu;
@@ -99,9 +110,13 @@ PANDO_HOST_DEVICE PANDO_ALWAYS_INLINE Float16 ToFloat16(float x) {
     r = (a - 0x38000000u + 0xFFFu + ((a >> 13) & 1u)) >> 13;
   }
   return {static_cast<uint16_t>(sign | r)};
+#endif
 }
 
 PANDO_HOST_DEVICE PANDO_ALWAYS_INLINE float ToFloat(Float16 x) {
+#if defined(__CUDA_ARCH__)
+  return ptx::FromFloat16Bits(x.bits);
+#else
   const uint32_t sign = static_cast<uint32_t>(x.bits & 0x8000u) << 16;
   const uint32_t a = x.bits & 0x7FFFu;
   uint32_t r;
@@ -113,6 +128,7 @@ PANDO_HOST_DEVICE PANDO_ALWAYS_INLINE float ToFloat(Float16 x) {
     r = __builtin_bit_cast(uint32_t, static_cast<float>(a) * 0x1p-24f);
   }
   return __builtin_bit_cast(float, sign | r);
+#endif
 }
 
 PANDO_HOST_DEVICE PANDO_ALWAYS_INLINE float ToFloat(float x) { return x; }
