@@ -30,8 +30,8 @@ struct Allocator::Block {
   char* data = nullptr;
   int64_t size = 0;
   Stream* stream = nullptr;
-  Segment* segment = nullptr;
-  Block* previous = nullptr;  // neighbours in the segment
+  Segment* segment = nullptr;  // null: a direct block
+  Block* previous = nullptr;   // neighbours in the segment
   Block* next = nullptr;
   bool free = false;
   bool small = false;
@@ -73,11 +73,8 @@ Allocator::FreeSet& Allocator::FreeSetOf(const Block& block) {
 Allocator::Block* Allocator::Allocate(int64_t bytes, Stream& stream, std::string_view name,
                                       std::string_view what) {
   const std::lock_guard<std::mutex> lock(mu_);
-  const int64_t size = std::max(RoundUp(bytes, kAlignment), kAlignment);
-  Block* block = TakeFree(size, stream);
-  if (block == nullptr) block = NewSegment(size, stream);
+  Block* block = direct_ ? NewDirect(bytes, stream) : TakeOrMake(bytes, stream);
   if (block == nullptr) ThrowOutOfMemory(bytes, name, what);
-  Split(block, size);
   block->free = false;
   for (auto& event : block->events) stream.Wait(*event);
   block->events.clear();
@@ -86,6 +83,14 @@ Allocator::Block* Allocator::Allocate(int64_t bytes, Stream& stream, std::string
   stats_.peak_in_use = std::max(stats_.peak_in_use, stats_.in_use);
   by_name_[block->name] += block->size;
   if (poison_) stream.SetBytes(block->data, 0xFF, block->size);
+  return block;
+}
+
+Allocator::Block* Allocator::TakeOrMake(int64_t bytes, Stream& stream) {
+  const int64_t size = std::max(RoundUp(bytes, kAlignment), kAlignment);
+  Block* block = TakeFree(size, stream);
+  if (block == nullptr) block = NewSegment(size, stream);
+  if (block != nullptr) Split(block, size);
   return block;
 }
 
@@ -103,18 +108,8 @@ Allocator::Block* Allocator::TakeFree(int64_t bytes, Stream& stream) {
 Allocator::Block* Allocator::NewSegment(int64_t bytes, Stream& stream) {
   const bool small = bytes <= kSmallBlock;
   const int64_t size = small ? kSmallSegment : RoundUp(bytes, kLargeGranule);
-  if (stats_.budget == 0) stats_.budget = device_.TotalMemory();
-  if (stats_.reserved + size > stats_.budget) ReleaseCachedLocked();
-  if (stats_.reserved + size > stats_.budget) return nullptr;
-  auto* data = static_cast<char*>(device_.AllocateFromSystem(size));
-  if (data == nullptr) {
-    ReleaseCachedLocked();
-    data = static_cast<char*>(device_.AllocateFromSystem(size));
-    if (data == nullptr) return nullptr;
-  }
-  ++stats_.system_allocations;
-  stats_.reserved += size;
-  stats_.peak_reserved = std::max(stats_.peak_reserved, stats_.reserved);
+  char* data = TakeFromSystem(size);
+  if (data == nullptr) return nullptr;
   auto* block = new Block;
   block->data = data;
   block->size = size;
@@ -123,6 +118,34 @@ Allocator::Block* Allocator::NewSegment(int64_t bytes, Stream& stream) {
   segments_.push_back(std::make_unique<Segment>(Segment{data, size, block}));
   block->segment = segments_.back().get();
   return block;
+}
+
+Allocator::Block* Allocator::NewDirect(int64_t bytes, Stream& stream) {
+  const int64_t size = std::max<int64_t>(bytes, 1);
+  char* data = TakeFromSystem(size);
+  if (data == nullptr) return nullptr;
+  auto* block = new Block;
+  block->data = data;
+  block->size = size;
+  block->stream = &stream;
+  return block;
+}
+
+/// Null past the budget, and when the system has no more even after what is cached was given back.
+char* Allocator::TakeFromSystem(int64_t bytes) {
+  if (stats_.budget == 0) stats_.budget = device_.TotalMemory();
+  if (stats_.reserved + bytes > stats_.budget) ReleaseCachedLocked();
+  if (stats_.reserved + bytes > stats_.budget) return nullptr;
+  auto* data = static_cast<char*>(device_.AllocateFromSystem(bytes));
+  if (data == nullptr) {
+    ReleaseCachedLocked();
+    data = static_cast<char*>(device_.AllocateFromSystem(bytes));
+    if (data == nullptr) return nullptr;
+  }
+  ++stats_.system_allocations;
+  stats_.reserved += bytes;
+  stats_.peak_reserved = std::max(stats_.peak_reserved, stats_.reserved);
+  return data;
 }
 
 void Allocator::Split(Block* block, int64_t bytes) {
@@ -153,6 +176,10 @@ void Allocator::Free(Block* block) {
   const auto named = by_name_.find(block->name);
   named->second -= block->size;
   if (named->second == 0) by_name_.erase(named);
+  if (block->segment == nullptr) {
+    FreeDirect(block);
+    return;
+  }
   for (Stream* user : block->other_users) {
     block->events.push_back(device_.NewEvent());
     user->Record(*block->events.back());
@@ -161,6 +188,19 @@ void Allocator::Free(Block* block) {
   block->free = true;
   block = MergeIntoNeighbours(block);
   FreeSetOf(*block).insert(block);
+}
+
+void Allocator::FreeDirect(Block* block) {
+  const std::unique_ptr<Block> owned(block);
+  try {
+    device_.Synchronize();
+  } catch (const DeviceError&) {
+    // Blocks are freed in destructors. A device that failed says so again to the next who asks it;
+    // its memory is left alone.
+    return;
+  }
+  device_.FreeToSystem(block->data, block->size);
+  stats_.reserved -= block->size;
 }
 
 Allocator::Block* Allocator::MergeIntoNeighbours(Block* block) {
@@ -197,6 +237,12 @@ void Allocator::SetBudget(int64_t bytes) {
   const std::lock_guard<std::mutex> lock(mu_);
   stats_.budget = bytes;
   if (stats_.reserved > bytes) ReleaseCachedLocked();
+}
+
+void Allocator::SetDirect(bool on) {
+  const std::lock_guard<std::mutex> lock(mu_);
+  direct_ = on;
+  if (on) ReleaseCachedLocked();
 }
 
 MemoryStats Allocator::stats() const {

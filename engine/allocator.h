@@ -54,6 +54,10 @@ class Allocator {
   void SetBudget(int64_t bytes);
   /// Fills every block with 0xFF (NaN in all floating types) when it is handed out, for tests.
   void SetPoison(bool on) { poison_ = on; }
+  /// From here on every block is memory of its own from the system, of exactly the bytes asked for,
+  /// and goes back when it is freed, the device having been synchronised: so that guard pages and
+  /// memory checkers see each step beyond a tensor and each use after its end. Slow; for tests.
+  void SetDirect(bool on);
 
   MemoryStats stats() const;
   void ResetPeak();
@@ -71,6 +75,10 @@ class Allocator {
 
   Block* TakeFree(int64_t bytes, Stream& stream);
   Block* NewSegment(int64_t bytes, Stream& stream);
+  Block* NewDirect(int64_t bytes, Stream& stream);
+  void FreeDirect(Block* block);
+  char* TakeFromSystem(int64_t bytes);
+  Block* TakeOrMake(int64_t bytes, Stream& stream);
   void ReleaseCachedLocked();
   void Split(Block* block, int64_t bytes);
   Block* MergeIntoNeighbours(Block* block);
@@ -84,6 +92,7 @@ class Allocator {
   std::map<std::string, int64_t, std::less<>> by_name_;
   MemoryStats stats_;
   bool poison_ = false;
+  bool direct_ = false;
 };
 
 }  // namespace pando

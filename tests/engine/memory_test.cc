@@ -68,6 +68,57 @@ TEST(Allocator, PeakFollowsUseAndResets) {
   EXPECT_EQ(device->allocator().stats().peak_in_use, 0);
 }
 
+TEST(DirectAllocator, EveryBlockIsTheSystemsAndExact) {
+  const auto device = NewDeferredCpuDevice(1);
+  Tensor cached = Tensor::Empty({kMiB}, DType::kF32, *device);
+  cached = Tensor();
+  Allocator& allocator = device->allocator();
+  allocator.SetDirect(true);
+  EXPECT_EQ(allocator.stats().reserved, 0);  // what was cached is given back
+  const int64_t before = allocator.stats().system_allocations;
+  Tensor kept = Tensor::Empty({7}, DType::kBF16, *device, "kept");
+  EXPECT_EQ(allocator.stats().reserved, 14);
+  for (int i = 0; i < 3; ++i) {
+    Tensor passing = Tensor::Empty({1001}, DType::kF32, *device, "passing");
+    EXPECT_EQ(allocator.stats().reserved, 14 + 4004);
+    EXPECT_EQ(allocator.stats().in_use, 14 + 4004);
+  }
+  EXPECT_EQ(allocator.stats().system_allocations, before + 4);
+  EXPECT_EQ(allocator.stats().reserved, 14);
+  EXPECT_THAT(allocator.InUseByName(), ElementsAre(std::pair("kept", 14)));
+  // Made directly, so freed directly, whatever holds by then.
+  allocator.SetDirect(false);
+  kept = Tensor();
+  EXPECT_EQ(allocator.stats().reserved, 0);
+}
+
+TEST(DirectAllocator, FreedOnlyWhenNothingQueuedUsesIt) {
+  for (uint64_t seed = 0; seed < 5; ++seed) {
+    const auto device = NewDeferredCpuDevice(seed);
+    const auto second = device->NewStream();
+    device->allocator().SetDirect(true);
+    Tensor to = Tensor::Empty({1000}, DType::kF32, *device);
+    {
+      Tensor from = Tensor::Zeros({1000}, DType::kF32, *device);
+      const auto ready = device->NewEvent();
+      device->current_stream().Record(*ready);
+      second->Wait(*ready);
+      second->Copy(to.mutable_data(), from.data(), to.bytes(), CopyKind::kDeviceToDevice);
+      from.storage()->RecordUse(*second);
+    }
+    EXPECT_EQ(to.ToHost<float>(), std::vector<float>(1000, 0.0F)) << seed;
+  }
+}
+
+TEST(DirectAllocator, BudgetHoldsToTheByte) {
+  const auto device = NewDeferredCpuDevice(1);
+  device->allocator().SetDirect(true);
+  device->allocator().SetBudget(1000);
+  Tensor a = Tensor::Empty({249}, DType::kF32, *device);
+  EXPECT_THROW(Tensor::Empty({3}, DType::kBF16, *device), OutOfMemory);
+  EXPECT_NO_THROW(Tensor::Empty({2}, DType::kBF16, *device));
+}
+
 // Work on two streams in every order that a seed draws: without the wait, some seed must show it.
 std::vector<float> CopyAcrossStreams(uint64_t seed, bool with_wait) {
   const auto device = NewDeferredCpuDevice(seed);
