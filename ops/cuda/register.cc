@@ -5,7 +5,10 @@
 namespace pando {
 namespace {
 
-bool RegisterAll() { return true; }
+bool RegisterAll() {
+  matmul_kernels.Register(DeviceType::kCuda, kCudaMatmul);
+  return true;
+}
 
 [[maybe_unused]] const bool registered = RegisterAll();
 

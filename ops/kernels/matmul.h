@@ -9,6 +9,20 @@
 
 namespace pando {
 
+/// What a product does besides on its way out, where the table's `fuses` says that it can. Batch 1.
+enum class MatmulFusion : int32_t {
+  kNone,
+  /// With s = op(A) op(B) + bias: C = Gelu(s) in the tanh form, and `aux` = s unless it is null.
+  kGelu,
+  /// C = op(A) op(B) * Gelu'(aux): the gradient before a GELU whose input `aux` was kept.
+  kGeluGradient,
+  /// sums[i] = sum of row i of op(A), written whatever `accumulate` says: of C = dY^T X, the
+  /// gradient of a bias along with that of a weight.
+  kSumsOfA,
+  /// sums[j] = sum of column j of op(B), likewise.
+  kSumsOfB,
+};
+
 /// For each b in [0, batch):
 ///
 ///   C[b] = op(A[b]) op(B[b]) + (accumulate ? C[b] : 0) + (bias ? bias repeated over rows : 0)
@@ -42,8 +56,11 @@ struct MatmulArgs {
   int64_t stride_a;
   int64_t stride_b;
   int64_t stride_c;
-  void* scratch;          ///< aligned to 64 bytes; null if scratch_bytes(args) is 0
+  void* scratch;          ///< aligned to 256 bytes; null if scratch_bytes(args) is 0
   int64_t scratch_bytes;  ///< at least what the table's scratch_bytes says
+  MatmulFusion fusion = MatmulFusion::kNone;
+  void* aux = nullptr;   ///< [m, n] of output_dtype, dense: read or written as `fusion` says
+  void* sums = nullptr;  ///< [m] or [n] of output_dtype
 };
 
 /// Repeated calls with the same arguments give the same bits; another number of threads may not.
@@ -53,6 +70,8 @@ struct MatmulKernels {
   /// Bytes of scratch that `matmul` needs for these args; scratch and scratch_bytes are not looked
   /// at, and of the data pointers only whether bias is null.
   int64_t (*scratch_bytes)(const MatmulArgs& args);
+  /// Whether `matmul` can do args.fusion with these args. Null where there are no fusions.
+  bool (*fuses)(const MatmulArgs& args) = nullptr;
 };
 
 }  // namespace pando

@@ -157,8 +157,8 @@ double UnitRoundoff(DType dtype) {
 class Scratch {
  public:
   explicit Scratch(int64_t bytes)
-      : bytes_(bytes), data_(static_cast<char*>(std::aligned_alloc(64, (bytes / 64 + 2) * 64))) {
-    std::memset(data_.get(), 0xFF, (bytes / 64 + 2) * 64);
+      : bytes_(bytes), data_(static_cast<char*>(std::aligned_alloc(256, (bytes / 256 + 2) * 256))) {
+    std::memset(data_.get(), 0xFF, (bytes / 256 + 2) * 256);
   }
   void* data() { return bytes_ == 0 ? nullptr : data_.get(); }
   bool GuardIntact() const {
