@@ -86,6 +86,14 @@ absl::StatusOr<File> File::CreateNew(const std::string& path) {
   return File(fd, path);
 }
 
+absl::StatusOr<File> File::OpenForAppending(const std::string& path) {
+  PANDO_ASSIGN_OR_RETURN(const int fd, OpenFd(path, O_WRONLY | O_APPEND, "open"));
+  File file(fd, path);
+  PANDO_ASSIGN_OR_RETURN(file.appended_, file.Size());
+  file.flushed_ = file.appended_;
+  return file;
+}
+
 File& File::operator=(File&& other) noexcept {
   std::swap(fd_, other.fd_);
   std::swap(path_, other.path_);
@@ -138,6 +146,15 @@ absl::Status File::Append(absl::Span<const uint8_t> bytes) {
     flushed_ = appended_;
   }
   return absl::OkStatus();
+}
+
+absl::Status File::AppendOrNothing(absl::Span<const uint8_t> bytes) {
+  const int64_t before = appended_;
+  const absl::Status appended = Append(bytes);
+  if (appended.ok() || appended_ == before) return appended;
+  // Part of it found room. If not even this works, there is nothing left to try.
+  if (ftruncate(fd_, before) == 0) appended_ = before;
+  return appended;
 }
 
 absl::Status File::Reserve(int64_t bytes) {

@@ -25,6 +25,9 @@ class File {
   /// Creates a file for appending. AlreadyExists if there is one: nothing is overwritten.
   static absl::StatusOr<File> CreateNew(const std::string& path);
 
+  /// An existing file, to go on at its end.
+  static absl::StatusOr<File> OpenForAppending(const std::string& path);
+
   File(File&& other) noexcept
       : fd_(std::exchange(other.fd_, -1)),
         path_(std::move(other.path_)),
@@ -44,6 +47,10 @@ class File {
   absl::Status ReadAt(int64_t offset, absl::Span<uint8_t> out) const;
 
   absl::Status Append(absl::Span<const uint8_t> bytes);
+
+  /// The same in one call of the system, and where it fails the file stays as it was: for lines,
+  /// which a full disk must not cut.
+  absl::Status AppendOrNothing(absl::Span<const uint8_t> bytes);
 
   /// Takes disk space for `bytes` bytes in all, so that a full disk is found before hours of
   /// writing and not at their end. Does nothing on file systems that can't; the size stays.

@@ -1,9 +1,11 @@
 #include "ckpt/file.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <cerrno>
+#include <csignal>
 
 #include "ckpt/atomic_file.h"
 #include "ckpt/byte_source.h"
@@ -68,6 +70,43 @@ TEST(File, ShortFileIsDataLoss) {
   EXPECT_OK(file->ReadAt(1, absl::MakeSpan(out)));
   EXPECT_EQ(out[3], '5');
   EXPECT_TRUE(absl::IsDataLoss(file->ReadAt(2, absl::MakeSpan(out))));
+}
+
+/// The largest size of a file that this process may write, for a scope.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit = {bytes, before_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileSizeLimit() {
+    setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+  FileSizeLimit(const FileSizeLimit&) = delete;
+  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
+
+ private:
+  void (*handler_)(int);
+  rlimit before_;
+};
+
+TEST(File, AppendsALineOrNothing) {
+  const TempFolder folder;
+  const std::string path = folder.File("log");
+  EXPECT_TRUE(absl::IsNotFound(File::OpenForAppending(path).status()));
+  WriteBytes(path, "one\n");
+  auto file = File::OpenForAppending(path);
+  ASSERT_OK(file);
+  {
+    const FileSizeLimit limit(10);  // in the middle of the third line
+    ASSERT_OK(file->AppendOrNothing(BytesOf("two\n")));
+    EXPECT_TRUE(absl::IsResourceExhausted(file->AppendOrNothing(BytesOf("three\n"))));
+    EXPECT_EQ(ReadBytes(path), "one\ntwo\n");
+  }
+  ASSERT_OK(file->AppendOrNothing(BytesOf("three\n")));
+  EXPECT_EQ(ReadBytes(path), "one\ntwo\nthree\n");
 }
 
 TEST(File, PathsComeApartAndTogether) {

@@ -103,6 +103,7 @@ class FullDisks(p.PandoTest):
         last = err.splitlines()[-1]
         self.assertTrue(last.startswith("pando train: "), err)
         self.assertIn("No space left on device", last)
+        self.assertGreater(len(p.log_of(out)), 0)
         # With room again, the same command goes on, and nothing is missing.
         os.remove(disk + "/filler")
         self.train(*more, out=out)

@@ -35,8 +35,11 @@ def read(path):
 
 
 def log_of(folder):
-    """The lines of a run's log, without what was measured."""
-    lines = read(os.path.join(folder, "log.jsonl")).decode().splitlines()
+    """The lines of a run's log, without what was measured. All must be whole ones."""
+    content = read(os.path.join(folder, "log.jsonl")).decode()
+    lines = content.splitlines()
+    if content and not content.endswith("\n"):
+        raise AssertionError("a line is cut off: " + lines[-1])
     return [{k: v for k, v in json.loads(line).items() if k not in MEASURED} for line in lines]
 
 

@@ -90,17 +90,10 @@ class Killed(p.PandoTest):
         return process.returncode != p.DONE, not self.unfinished() <= left
 
     def assert_begins(self, whole):
-        """What the killed run has logged is what the unbroken one did; the last line may be cut."""
-        path = os.path.join(self.out, "log.jsonl")
-        if not os.path.exists(path):
-            return
-        with open(path, "r+b") as fh:
-            content = fh.read()
-            fh.truncate(content.rfind(b"\n") + 1)
-        lines = p.log_of(self.out)
-        self.assertEqual(lines, whole[:len(lines)])
-        with open(path, "wb") as fh:
-            fh.write(content)
+        """What the killed run has logged is what the unbroken one did, in whole lines."""
+        if os.path.exists(os.path.join(self.out, "log.jsonl")):
+            lines = p.log_of(self.out)
+            self.assertEqual(lines, whole[:len(lines)])
 
     def test_killed_and_resumed(self):
         unbroken = self.path("unbroken")
@@ -124,6 +117,34 @@ class Killed(p.PandoTest):
         self.assertEqual(p.weights_of(self.out, self.STEPS), p.weights_of(unbroken, self.STEPS))
         leftovers = [name for name in os.listdir(self.out) if name.startswith(".step")]
         self.assertEqual(leftovers, [])
+
+
+class Log(p.PandoTest):
+    """log.jsonl of a run that broke off."""
+
+    def test_no_line_crosses_a_page(self):
+        # Then a kill can't cut it: Linux writes a page as a whole.
+        self.train("--steps=60", "--checkpoint-interval=40")
+        shutil.rmtree(self.path("run/step-00000060"))
+        self.train("--steps=60", "--checkpoint-interval=40")  # appends to a log that is there
+        at = 0
+        for line in p.read(self.path("run/log.jsonl")).splitlines(keepends=True):
+            self.assertEqual(at // 4096, (at + len(line) - 1) // 4096)
+            at += len(line)
+        self.assertGreater(at, 2 * 4096)
+
+    def test_what_is_no_whole_line_is_dropped(self):
+        # As a dying machine may leave it.
+        self.train("--checkpoint-interval=2")
+        whole, content = p.log_of(self.out), p.read(self.path("run/log.jsonl"))
+        third = content.splitlines(keepends=True)[2]
+        start = content.index(third)
+        for rest in (third[:-1], third[:-2], third[:9], b"{", b"\0" * 100, b"null\n[]\n7", b"\xff\n"):
+            with self.subTest(rest):
+                shutil.rmtree(self.path("run/step-00000004"))
+                self.write("run/log.jsonl", content[:start] + rest)
+                self.train("--checkpoint-interval=2")
+                self.assertEqual(p.log_of(self.out), whole)
 
 
 class Interrupted(p.PandoTest):
@@ -163,6 +184,32 @@ class Interrupted(p.PandoTest):
                 self.train(*more, out=out)
                 self.assertEqual(p.log_of(out), p.log_of(unbroken))
                 self.assertEqual(p.weights_of(out, 1500), p.weights_of(unbroken, 1500))
+
+    def catches(self, process, number):
+        """Whether a process has a handler for a signal; it must still run."""
+        self.assertIsNone(process.poll())
+        with open("/proc/%d/status" % process.pid) as fh:
+            caught = [line.split()[1] for line in fh if line.startswith("SigCgt:")][0]
+        return bool(int(caught, 16) >> (number - 1) & 1)
+
+    def test_a_second_one_ends_it_at_once(self):
+        # In the middle of a step that would go on for minutes.
+        command = self.train_command("--steps=1", "--global-batch=1000000")
+        for first in (signal.SIGINT, signal.SIGTERM):
+            for second in (signal.SIGINT, signal.SIGTERM):
+                with self.subTest((first, second)), self.start(*command) as process:
+                    try:
+                        while not self.catches(process, first):
+                            time.sleep(0.001)
+                        process.send_signal(first)
+                        while self.catches(process, second):  # until the first one has come
+                            time.sleep(0.001)
+                        process.send_signal(second)
+                        _, err = process.communicate(timeout=60)
+                    finally:
+                        process.kill()
+                    self.assertEqual(process.returncode, -second, err)
+        self.train("--steps=1")  # the folder is as good as new
 
     def test_in_an_evaluation(self):
         os.mkdir(self.path("text"))

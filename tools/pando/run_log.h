@@ -1,17 +1,19 @@
 #pragma once
 
 #include <cstdint>
-#include <fstream>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "ckpt/file.h"
 #include "train/trainer.h"
 
 namespace pando {
 
 /// The run's log.jsonl: one JSON object a line, for steps and evaluations, numbers in full
-/// precision.
+/// precision. Every line is there as a whole or not at all, also where the process is killed or the
+/// disk is full.
 class RunLog {
  public:
   /// Opens `folder`/log.jsonl to append from step `first_step` on: lines of later steps, of a
@@ -22,15 +24,15 @@ class RunLog {
   /// Both fail where the line could not be written: the disk is full, say.
   absl::Status Step(const StepReport& report, int64_t memory_bytes);
   absl::Status Evaluation(int64_t step, double loss);
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return out_.path(); }
 
  private:
-  explicit RunLog(std::string path) : path_(std::move(path)) {}
+  RunLog(File out, int64_t size) : out_(std::move(out)), size_(size) {}
 
   absl::Status Write(const std::string& line);
 
-  std::string path_;
-  std::ofstream out_;
+  File out_;
+  int64_t size_;
 };
 
 }  // namespace pando
