@@ -1,0 +1,33 @@
+#pragma once
+
+// Runs grids: a block after another, its threads as fibers that leave off at barriers.
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+
+namespace emulated_cuda {
+
+/// One launch of a kernel.
+struct Grid {
+  const void* kernel;
+  dim3 grid;
+  unsigned block;
+  size_t shared_bytes;
+  std::function<void()> thread;  ///< what each thread runs
+};
+
+/// Runs all blocks, in an order drawn from `seed`, as is that of the warps and lanes of a block.
+/// Returns what was wrong, or nothing.
+std::string RunGrid(const Grid& grid, uint64_t seed);
+
+/// In words, the thread that runs: "kernel k, block (1, 0, 0), thread 5". Empty outside kernels.
+/// For the handler of faults.
+void DescribeThread(char* text, size_t size);
+/// In words, what `address` has to do with shared memory and stacks; false if nothing.
+bool DescribeBlockAddress(const void* address, char* text, size_t size);
+
+}  // namespace emulated_cuda
