@@ -9,6 +9,14 @@
 #include "engine/tape.h"
 
 namespace pando {
+namespace {
+
+std::optional<LossScale> LossScaleFor(const TrainStepOptions& options, DType dtype) {
+  if (options.loss_scale) return LossScale(*options.loss_scale);
+  return dtype == DType::kF16 ? std::optional<LossScale>(LossScale()) : std::nullopt;
+}
+
+}  // namespace
 
 TrainStep::TrainStep(LanguageModel& model, FlatParameters& parameters,
                      const TrainStepOptions& options, int64_t max_samples, int64_t length)
@@ -16,6 +24,7 @@ TrainStep::TrainStep(LanguageModel& model, FlatParameters& parameters,
       parameters_(parameters),
       options_(options),
       optimizer_({0, parameters.layout().size()}, options.adamw, parameters.device()),
+      loss_scale_(LossScaleFor(options, parameters.dtype())),
       uploader_(parameters.device(), max_samples, length) {}
 
 StepResult TrainStep::Run(const HostBatch& batch, const std::vector<int64_t>& micro_batches,
@@ -31,15 +40,24 @@ StepResult TrainStep::Run(const HostBatch& batch, const std::vector<int64_t>& mi
   }
   result.loss = ForwardBackward(batch, micro_batches, step, result.targets);
   parameters_.CompleteGrads();
-  result.grad_norm = std::sqrt(SumOfSquares(parameters_.grads()).Item());
+  const double scale = Scale();
+  if (loss_scale_) result.loss_scale = scale;
+  result.grad_norm = std::sqrt(SumOfSquares(parameters_.grads()).Item()) / scale;
   parameters_.device().CheckErrorFlag();
+  // A loss that is no number stays so under any scale.
+  if (std::isfinite(result.loss) && !std::isfinite(result.grad_norm) && loss_scale_ &&
+      loss_scale_->OnOverflow()) {
+    result.skipped = true;
+    return result;
+  }
   if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) {
     ThrowNonFinite(batch, micro_batches, step, result.targets, result.loss, result.grad_norm);
   }
   optimizer_.Step(parameters_.layout(), parameters_.masters(), parameters_.grads(),
                   parameters_.values(), learning_rate,
-                  ClipFactor(result.grad_norm, options_.grad_clip), options_.seed);
+                  ClipFactor(result.grad_norm, options_.grad_clip) / scale, options_.seed);
   parameters_.MarkChanged();
+  if (loss_scale_) loss_scale_->OnGoodStep();
   return result;
 }
 
@@ -58,12 +76,13 @@ double TrainStep::ForwardBackward(const HostBatch& batch, const std::vector<int6
   // Read only now, so that the device never waits for the host within a step.
   double loss = 0;
   for (const Tensor& l : losses) loss += l.Item();
-  return loss;
+  return loss / Scale();
 }
 
 void TrainStep::MicroBatches(const HostBatch& batch, const std::vector<int64_t>& micro_batches,
                              int64_t step, int64_t targets, std::vector<Tensor>& losses) {
   int64_t first = 0;
+  const double scale = Scale() / static_cast<double>(targets);
   uploader_.Start(batch, first, micro_batches[0]);
   for (size_t i = 0; i < micro_batches.size(); ++i) {
     const DeviceBatch micro = uploader_.Take();
@@ -73,8 +92,7 @@ void TrainStep::MicroBatches(const HostBatch& batch, const std::vector<int64_t>&
         .seed = options_.seed, .step = step, .sample_ids = micro.sample_ids, .training = true};
     {
       const TraceSpan span("forward");
-      losses.push_back(
-          model_.Loss(micro.tokens, micro.targets, context, 1.0 / static_cast<double>(targets)));
+      losses.push_back(model_.Loss(micro.tokens, micro.targets, context, scale));
     }
     {
       const TraceSpan span("backward");

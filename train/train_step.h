@@ -10,6 +10,7 @@
 #include "engine/optimizer.h"
 #include "models/language_model.h"
 #include "train/batch_uploader.h"
+#include "train/loss_scale.h"
 
 namespace pando {
 
@@ -17,14 +18,19 @@ struct TrainStepOptions {
   AdamWOptions adamw;
   double grad_clip = 1.0;  ///< largest gradient norm; 0: none
   uint64_t seed = 1;       ///< of dropout and stochastic rounding
+  /// None: the default in f16, no scaling in other dtypes.
+  std::optional<LossScaleOptions> loss_scale;
 };
 
 /// What one step came to.
 struct StepResult {
   double loss = 0;  ///< mean over the targets of the global batch
   double grad_norm = 0;
-  int64_t targets = 0;   ///< that counted
-  bool skipped = false;  ///< no target counted: nothing was changed
+  int64_t targets = 0;  ///< that counted
+  /// No parameter was changed: no target counted, or gradients overflowed under the loss scale,
+  /// which is then halved.
+  bool skipped = false;
+  std::optional<double> loss_scale;  ///< with which the step was done, if there is one
 };
 
 /// One optimizer step after the other on one device: micro-batches forward and backward, clipping,
@@ -39,19 +45,23 @@ class TrainStep {
 
   /// One step on `batch`, cut into micro-batches of the given sizes (which sum to its samples), at
   /// the given learning rate. `step` counts from 0 and draws the randomness. Throws NonFinite,
-  /// naming the first bad tensor; OutOfMemory. Either comes before anything is changed, and leaves
+  /// naming the first bad tensor (with a loss scale, only if a smaller one can't help);
+  /// OutOfMemory. Either comes before anything is changed, and leaves
   /// this object ready for another step.
   StepResult Run(const HostBatch& batch, const std::vector<int64_t>& micro_batches, int64_t step,
                  double learning_rate);
 
   AdamW& optimizer() { return optimizer_; }
   FlatParameters& parameters() { return parameters_; }
+  /// Null without loss scaling. Part of what a checkpoint holds.
+  LossScale* loss_scale() { return loss_scale_ ? &*loss_scale_ : nullptr; }
 
  private:
   double ForwardBackward(const HostBatch& batch, const std::vector<int64_t>& micro_batches,
                          int64_t step, int64_t targets);
   void MicroBatches(const HostBatch& batch, const std::vector<int64_t>& micro_batches, int64_t step,
                     int64_t targets, std::vector<Tensor>& losses);
+  double Scale() const { return loss_scale_ ? loss_scale_->value() : 1.0; }
   [[noreturn]] void ThrowNonFinite(const HostBatch& batch,
                                    const std::vector<int64_t>& micro_batches, int64_t step,
                                    int64_t targets, double loss, double norm);
@@ -60,6 +70,7 @@ class TrainStep {
   FlatParameters& parameters_;
   TrainStepOptions options_;
   AdamW optimizer_;
+  std::optional<LossScale> loss_scale_;
   BatchUploader uploader_;
 };
 

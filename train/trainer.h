@@ -97,9 +97,12 @@ class Trainer {
     return *EvaluateUnless(nobody, batches);
   }
 
-  /// Parameters and optimizer state, and the step to go on from: what a checkpoint holds.
+  /// Parameters, optimizer state and loss scale, and the step to go on from: what a checkpoint
+  /// holds.
   FlatParameters& parameters() { return parameters_; }
   AdamW& optimizer() { return step_.optimizer(); }
+  /// Null without loss scaling.
+  LossScale* loss_scale() { return step_.loss_scale(); }
   void set_start_step(int64_t step) { start_step_ = step; }
 
   const TrainerOptions& options() const { return options_; }

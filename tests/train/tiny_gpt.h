@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -22,6 +23,7 @@ struct TinyOptions {
   bool recompute = false;
   double dropout = 0.1;
   std::vector<int64_t> micro_batches = {12};
+  std::optional<LossScaleOptions> loss_scale = std::nullopt;
 };
 
 /// A model of two blocks on a device, and a step on it: small enough for hundreds of steps in a
@@ -43,7 +45,9 @@ class TinyGpt {
         flat_(registry_, options.dtype, device) {
     model_.SetRecompute(options.recompute);
     flat_.Initialize(1);
-    step_ = std::make_unique<TrainStep>(model_, flat_, TrainStepOptions(), kSamples, kLength);
+    TrainStepOptions step;
+    step.loss_scale = options.loss_scale;
+    step_ = std::make_unique<TrainStep>(model_, flat_, step, kSamples, kLength);
   }
 
   /// Step number `step`, on tokens drawn for it. Each sample counts upwards, so there is something

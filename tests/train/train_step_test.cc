@@ -169,15 +169,19 @@ TEST(NonFiniteStep, NamesTheFirstBadActivation) {
   }
 }
 
+/// Makes the gradient of one weight overflow f32, and nothing else: its input is huge, itself is
+/// zero, and what comes back is large because logits are.
+void MakeGradientOverflow(TinyGpt& gpt) {
+  gpt.Fill("h.1.mlp.c_fc.bias", 1e38F);
+  gpt.Fill("h.1.mlp.c_proj.weight", 0.0F);
+  gpt.Fill("ln_f.weight", 1e6F);
+}
+
 TEST(NonFiniteStep, IsFoundInTheGradientToo) {
-  // A weight so large that its input's gradient overflows, behind an output that is zero because
-  // the input is: ln_f with weight and bias 0 makes all logits 0.
   TinyGpt gpt({.dropout = 0});
-  gpt.Losses(1);
-  gpt.Fill("ln_f.weight", 0.0F);
-  gpt.Fill("ln_f.bias", 0.0F);
-  gpt.Fill("wte.weight", 3e38F);
-  EXPECT_THAT(NonFiniteOf(gpt, 1), HasSubstr("first bad tensor is"));
+  MakeGradientOverflow(gpt);
+  EXPECT_THAT(NonFiniteOf(gpt, 0), AllOf(HasSubstr("the gradient of h.1.mlp.c_proj.weight"),
+                                         Not(HasSubstr("loss nan")), Not(HasSubstr("loss inf"))));
 }
 
 TEST(NonFiniteStep, LeavesTheStepReady) {
@@ -191,6 +195,59 @@ TEST(NonFiniteStep, LeavesTheStepReady) {
   gpt.flat().ValuesFromMasters();
   EXPECT_EQ(gpt.Run(2).loss, want[2]);
   EXPECT_EQ(gpt.Run(3).loss, want[3]);
+}
+
+// A power of two changes no bit of what it multiplies, within the range of the dtype.
+TEST(LossScaledStep, GivesTheSameBits) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    TinyGpt plain({.dtype = dtype, .micro_batches = {5, 4, 3}});
+    TinyGpt scaled({.dtype = dtype,
+                    .micro_batches = {5, 4, 3},
+                    .loss_scale = LossScaleOptions{.initial = 1024, .growth_interval = 3}});
+    EXPECT_EQ(plain.Losses(8), scaled.Losses(8)) << Name(dtype);
+    EXPECT_EQ(plain.State(), scaled.State()) << Name(dtype);
+    EXPECT_EQ(scaled.step().loss_scale()->value(), 4096);  // doubled after steps 3 and 6
+    EXPECT_EQ(scaled.step().loss_scale()->good_steps(), 2);
+  }
+}
+
+// 2^140 overflows even f32: steps are skipped until the scale fits, and from then on the run is one
+// that started there. But for rounding: 1 / scale is near the end of f32's range too.
+TEST(LossScaledStep, SkipsStepsUntilNothingOverflows) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    TinyGpt gpt({.dtype = dtype, .loss_scale = LossScaleOptions{.initial = 0x1p140}});
+    const auto before = gpt.State();
+    double scale = 0x1p140;
+    int64_t step = 0;
+    StepResult result = gpt.Run(step);
+    const double first_loss = result.loss;
+    for (; result.skipped; result = gpt.Run(++step), scale /= 2) {
+      EXPECT_EQ(result.loss_scale, scale);
+      EXPECT_TRUE(std::isfinite(result.loss));
+      EXPECT_EQ(gpt.State(), before);
+      ASSERT_LT(step, 40);
+    }
+    EXPECT_GT(step, 3);
+    EXPECT_EQ(result.loss_scale, scale);
+    EXPECT_EQ(gpt.step().optimizer().steps(), 1);
+    TinyGpt plain({.dtype = dtype});
+    EXPECT_EQ(plain.Run(step).loss, result.loss);
+    const double next = plain.Run(step + 1).loss;
+    EXPECT_NEAR(next, gpt.Run(step + 1).loss, 1e-6 * next);
+    EXPECT_EQ(TinyGpt({.dtype = dtype}).Run(0).loss, first_loss);
+  }
+}
+
+TEST(LossScaledStep, ThrowsWhereASmallerScaleCantHelp) {
+  TinyGpt loss({.loss_scale = LossScaleOptions{.initial = 8}});
+  loss.Fill("h.1.mlp.c_fc.bias", std::numeric_limits<float>::infinity());
+  EXPECT_THAT(NonFiniteOf(loss, 0), HasSubstr("parameter h.1.mlp.c_fc.bias"));
+  EXPECT_EQ(loss.step().loss_scale()->value(), 8);
+  TinyGpt gradient({.dropout = 0, .loss_scale = LossScaleOptions{.initial = 4}});
+  MakeGradientOverflow(gradient);
+  EXPECT_TRUE(gradient.Run(0).skipped);
+  EXPECT_TRUE(gradient.Run(1).skipped);
+  EXPECT_THAT(NonFiniteOf(gradient, 2), HasSubstr("h.1.mlp.c_proj.weight"));
 }
 
 TEST(TrainStep, GoesOnAfterOutOfMemory) {
