@@ -158,6 +158,8 @@ bool HasBf16() {
 // matmul primitive reads a plain B in place, which some processors are slow at (a long row per
 // step, each on a page of its own: a third of sgemm's speed on a 4th-generation Xeon) and others a
 // little faster; a transposed B it packs, and spreads the work over threads better than sgemm does.
+// sgemm packs into memory of its own (a few MB, at most 13 a thread) that no budget counts: a
+// primitive on B reordered into scratch of ours would avoid it, at 0.7 to 1.0 of sgemm's speed.
 bool UsesSgemm(const MatmulArgs& args) {
   return args.input_dtype == DType::kF32 && args.batch == 1 && !args.transpose_b;
 }
