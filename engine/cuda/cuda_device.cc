@@ -139,7 +139,8 @@ class Gpu : public Device {
   void* AllocateFromSystem(int64_t bytes) override {
     MakeCurrent(index_);
     void* ptr = nullptr;
-    return Memory(cudaMalloc(&ptr, static_cast<size_t>(bytes)), ptr, "cudaMalloc");
+    const cudaError_t error = cudaMalloc(&ptr, static_cast<size_t>(bytes));
+    return Memory(error, ptr, "cudaMalloc");
   }
   void FreeToSystem(void* ptr, int64_t /*bytes*/) override {
     MakeCurrent(index_);
@@ -148,8 +149,9 @@ class Gpu : public Device {
   void* AllocateHost(int64_t bytes) override {
     MakeCurrent(index_);  // else a context would be made on another GPU
     void* ptr = nullptr;
-    return Memory(cudaHostAlloc(&ptr, static_cast<size_t>(bytes), cudaHostAllocPortable), ptr,
-                  "cudaHostAlloc");
+    const cudaError_t error =
+        cudaHostAlloc(&ptr, static_cast<size_t>(bytes), cudaHostAllocPortable);
+    return Memory(error, ptr, "cudaHostAlloc");
   }
   void FreeHost(void* ptr, int64_t /*bytes*/) override {
     MakeCurrent(index_);

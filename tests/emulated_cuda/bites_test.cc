@@ -21,7 +21,6 @@ using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
-using ::testing::ThrowsMessage;
 
 constexpr uint64_t kSeeds = 10;
 
@@ -48,7 +47,10 @@ class DeviceFloats {
 
 class EmulatedCudaBites : public testing::Test {
  protected:
-  EmulatedCudaBites() { CheckCuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), ""); }
+  EmulatedCudaBites() {
+    emulated_cuda::Configure({});
+    CheckCuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream");
+  }
   ~EmulatedCudaBites() override { (void)cudaStreamDestroy(stream_); }
 
   /// Launches and waits; throws DeviceError with what was wrong.
@@ -56,6 +58,18 @@ class EmulatedCudaBites : public testing::Test {
   void Run(Kernel kernel, unsigned grid, unsigned block, int64_t shared_bytes, Args... args) {
     Launch(kernel, dim3(grid), block, shared_bytes, stream_, args...);
     CheckCuda(cudaStreamSynchronize(stream_), "running");
+  }
+
+  /// What is wrong with such a run; empty if nothing.
+  template <typename... Args>
+  std::string Fault(Args... args) {
+    try {
+      Run(args...);
+    } catch (const DeviceError& e) {
+      emulated_cuda::Configure({});  // as good as new
+      return e.what();
+    }
+    return "";
   }
 
   cudaStream_t stream_ = nullptr;
@@ -135,16 +149,21 @@ __global__ void BarrierAndWarpBarrier(float* y) {
 
 TEST_F(EmulatedCudaBites, BarriersInDivergentCode) {
   const DeviceFloats y(64);
-  const auto says = [](const char* words) {
-    return ThrowsMessage<DeviceError>(AllOf(HasSubstr(words), HasSubstr("bites_test.cc:")));
-  };
-  EXPECT_THAT([&] { Run(DivergentBarrier, 1, 64, 0, y.get()); }, says("has ended"));
-  EXPECT_THAT([&] { Run(DivergentBarrier, 1, 64, 0, y.get()); }, says("DivergentBarrier"));
-  EXPECT_THAT([&] { Run(TwoBarriers, 1, 64, 0, y.get()); }, says("waits at the barrier of"));
-  EXPECT_THAT([&] { Run(BarrierAndWarpBarrier, 1, 64, 0, y.get()); },
-              says("waits at the warp function of"));
-  Run(Reverse<true>, 1, 64, 64 * 4, y.get());  // what was wrong is over
-  EXPECT_EQ(y.Values()[0], 63);
+  EXPECT_THAT(Fault(DivergentBarrier, 1, 64, 0, y.get()),
+              AllOf(HasSubstr("DivergentBarrier"), HasSubstr("block (0, 0, 0)"),
+                    HasSubstr("bites_test.cc:"), HasSubstr("has ended")));
+  EXPECT_THAT(Fault(TwoBarriers, 1, 64, 0, y.get()),
+              HasSubstr("waits at the barrier of tests/emulated_cuda/bites_test.cc:"));
+  EXPECT_THAT(Fault(BarrierAndWarpBarrier, 1, 64, 0, y.get()),
+              HasSubstr("waits at the warp function of tests/emulated_cuda/bites_test.cc:"));
+  EXPECT_EQ(Fault(Reverse<true>, 1, 64, 64 * 4, y.get()), "");
+}
+
+TEST_F(EmulatedCudaBites, FailureStays) {
+  const DeviceFloats y(64);
+  EXPECT_THROW(Run(TwoBarriers, 1, 64, 0, y.get()), DeviceError);
+  EXPECT_NE(cudaStreamSynchronize(stream_), cudaSuccess);
+  EXPECT_NE(cudaDeviceSynchronize(), cudaSuccess);
 }
 
 __global__ void PartOfAWarp(float* y, unsigned lanes, unsigned mask) {
@@ -157,10 +176,8 @@ TEST_F(EmulatedCudaBites, WarpFunctionsWithoutAllLanes) {
   const DeviceFloats y(32);
   Run(PartOfAWarp, 1, 32, 0, y.get(), 32, kFullMask);
   EXPECT_THAT(y.Values(), Each(2));
-  EXPECT_THAT([&] { Run(PartOfAWarp, 1, 32, 0, y.get(), 16, kFullMask); },
-              ThrowsMessage<DeviceError>(HasSubstr("has ended")));
-  EXPECT_THAT([&] { Run(PartOfAWarp, 1, 32, 0, y.get(), 16, 0xFFFF); },
-              ThrowsMessage<DeviceError>(HasSubstr("without all lanes")));
+  EXPECT_THAT(Fault(PartOfAWarp, 1, 32, 0, y.get(), 16, kFullMask), HasSubstr("has ended"));
+  EXPECT_THAT(Fault(PartOfAWarp, 1, 32, 0, y.get(), 16, 0xFFFF), HasSubstr("without all lanes"));
 }
 
 }  // namespace

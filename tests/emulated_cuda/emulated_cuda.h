@@ -23,7 +23,8 @@ struct Config {
   int64_t dropped_wait = -1;
 };
 
-/// Runs what is queued, then takes over `config`; orders and counts begin anew.
+/// Runs what is queued, then takes over `config`. Orders and counts of waits begin anew, and what
+/// failed is forgotten.
 void Configure(const Config& config);
 const Config& CurrentConfig();
 
@@ -34,6 +35,7 @@ struct Counters {
   int64_t launches = 0;
   int64_t streams = 0;
   int64_t events = 0;
+  int64_t barriers = 0;         ///< passed by a warp or a block, warp functions among them
   int64_t library_objects = 0;  ///< descriptors and handles of libraries
 };
 Counters GetCounters();
@@ -42,8 +44,8 @@ Counters GetCounters();
 
 /// Queues host code `run` as the device's work `name`: while it runs, device memory is open to it.
 cudaError_t Queue(cudaStream_t stream, std::string name, std::function<void()> run);
-/// Within device work: the work is wrong. The next synchronisation returns cudaErrorLaunchFailure,
-/// described by `message`.
+/// Within device work: the work is wrong. Every synchronisation from then on returns
+/// cudaErrorLaunchFailure, described by the first such `message`.
 void Fail(const std::string& message);
 /// Whether all of these bytes lie in one live allocation of a device.
 bool IsDeviceMemory(const void* pointer, size_t bytes);

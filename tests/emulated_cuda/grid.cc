@@ -84,6 +84,7 @@ class Block {
   void* Exchange(size_t bytes);
 
   Die& die() { return die_; }
+  int64_t barriers() const { return barriers_; }
   void* shared() const { return shared_pointer_; }
   const Grid* grid() const { return grid_; }
   const Stacks& stacks() const { return stacks_; }
@@ -106,6 +107,7 @@ class Block {
   void* shared_pointer_ = nullptr;
   Context main_ = nullptr;
   std::string error_;
+  int64_t barriers_ = 0;                // passed since Prepare
   unsigned running_ = kNobody;          // thread
   unsigned warp_ = 0;                   // whose lanes have their turn
   std::array<uint8_t, kWarp> order_{};  // of its lanes
@@ -120,6 +122,7 @@ Block& TheBlock() {
 
 void Block::Prepare(const Grid& grid, uint64_t seed) {
   grid_ = &grid;
+  barriers_ = 0;
   die_ = Die(seed);
   stacks_.Grow(grid.block);
   threads_.resize(grid.block);
@@ -184,7 +187,10 @@ bool Block::SettleWarp() {
   Thread* lanes = &threads_[size_t{warp_} * kWarp];
   if (!AllWaitTogether(lanes, kWarp)) return false;
   warps_[warp_].state = lanes->state;
-  if (lanes->state == State::kAtWarpBarrier) warps_[warp_].state = State::kRunnable;
+  if (lanes->state == State::kAtWarpBarrier) {
+    warps_[warp_].state = State::kRunnable;
+    ++barriers_;
+  }
   return true;
 }
 
@@ -213,6 +219,7 @@ bool Block::SettleBlock() {
   if (!AllWaitTogether(threads_.data(), grid_->block)) return false;
   if (threads_[0].state == State::kDone) return false;
   for (Warp& w : warps_) w.state = State::kRunnable;
+  ++barriers_;
   return true;
 }
 
@@ -236,7 +243,7 @@ void* Block::Exchange(size_t bytes) {
 
 }  // namespace
 
-std::string RunGrid(const Grid& grid, uint64_t seed) {
+std::string RunGrid(const Grid& grid, uint64_t seed, int64_t* barriers) {
   Block& block = TheBlock();
   block.Prepare(grid, seed);
   std::vector<uint32_t> order(static_cast<size_t>(grid.grid.x) * grid.grid.y * grid.grid.z);
@@ -251,6 +258,7 @@ std::string RunGrid(const Grid& grid, uint64_t seed) {
             ", " + std::to_string(blockIdx.y) + ", " + std::to_string(blockIdx.z) + "): " + error;
     break;
   }
+  *barriers += block.barriers();
   block.Finish();
   return error;
 }

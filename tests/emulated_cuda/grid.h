@@ -21,8 +21,8 @@ struct Grid {
 };
 
 /// Runs all blocks, in an order drawn from `seed`, as is that of the warps and lanes of a block.
-/// Returns what was wrong, or nothing.
-std::string RunGrid(const Grid& grid, uint64_t seed);
+/// Adds to `barriers` what warps and blocks passed. Returns what was wrong, or nothing.
+std::string RunGrid(const Grid& grid, uint64_t seed, int64_t* barriers);
 
 /// In words, the thread that runs: "kernel k, block (1, 0, 0), thread 5". Empty outside kernels.
 /// For the handler of faults.

@@ -50,7 +50,7 @@ cudaError_t Machine::Run(const std::function<bool()>& done) {
     m->Close();
   }
   if (failure.empty()) return cudaSuccess;
-  return Error(cudaErrorLaunchFailure, std::exchange(failure, ""));
+  return Error(cudaErrorLaunchFailure, failure);
 }
 
 cudaError_t Machine::RunAll() {
@@ -61,6 +61,7 @@ void Configure(const Config& config) {
   Machine& m = TheMachine();
   const std::lock_guard<std::recursive_mutex> lock(m.mu);
   m.RunAll();
+  m.failure.clear();
   m.config = config;
   m.scheduler.Reset(config.seed, config.dropped_wait);
 }
@@ -107,8 +108,8 @@ cudaError_t QueueLaunch(const void* kernel, dim3 grid, dim3 block, size_t shared
          .block = block.x,
          .shared_bytes = shared_bytes,
          .thread = std::move(thread)};
-  return Queue(stream, "kernel", [g = std::move(g), seed] {
-    const std::string error = RunGrid(g, seed);
+  return Queue(stream, "kernel", [&m, g = std::move(g), seed] {
+    const std::string error = RunGrid(g, seed, &m.counters.barriers);
     if (!error.empty()) Fail(error);
   });
 }

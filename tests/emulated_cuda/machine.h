@@ -43,7 +43,8 @@ struct Machine {
   const GuardedMemory* Holder(const void* pointer, size_t bytes) const;
   bool InDeviceRange(const void* pointer) const;
   /// Runs queued work until `done`, with device memory open. Returns cudaErrorLaunchFailure if
-  /// something was wrong with it.
+  /// something was wrong with it, or with earlier work, until Configure: a real device that failed
+  /// stays so too.
   cudaError_t Run(const std::function<bool()>& done);
   cudaError_t RunAll();
 
@@ -54,7 +55,7 @@ struct Machine {
   std::vector<std::unique_ptr<GuardedMemory>> memories;  // by device
   GuardedMemory pinned{"pinned host allocation", false};
   std::unordered_map<const void*, int64_t> shared_limits;  // by kernel: cudaFuncSetAttribute
-  std::string failure;                                     // the first since the last Run
+  std::string failure;                                     // the first since Configure
   const char* running = nullptr;                           // device work, by name
   static thread_local int device;                          // cudaSetDevice
 };

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "absl/strings/str_cat.h"
 #include "engine/cpu/cpu_device.h"
 #include "engine/tape.h"
 #include "tests/samples.h"
@@ -186,6 +187,12 @@ Evaluation Evaluate(const OpCase& c, const OpFunction& f, const EvaluateOptions&
   return e;
 }
 
+OpCase OnRounded(const OpCase& c, DType dtype) {
+  OpCase rounded = c;
+  rounded.inputs = Rounded(c.inputs, dtype);
+  return rounded;
+}
+
 HostTensors Forward(const OpCase& c, const HostTensors& inputs) {
   const NoGrad no_grad;
   Uploads uploads;
@@ -212,6 +219,28 @@ void ExpectWithin(const HostTensor& got, const HostTensor& want, const Bound& bo
     ASSERT_NEAR(got.values[i], w, tolerance) << what << " at " << i << " of " << DimsName(want.dims)
                                              << " in " << Name(dtype) << ", largest " << largest;
   }
+}
+
+void ExpectClose(const Evaluation& got, const Evaluation& want, const std::string& what,
+                 DType dtype, const Bound& value, const Bound& gradient) {
+  ASSERT_EQ(got.outputs.size(), want.outputs.size()) << what;
+  for (size_t k = 0; k < got.outputs.size(); ++k) {
+    ExpectWithin(got.outputs[k], want.outputs[k], value, dtype, absl::StrCat(what, "output ", k));
+  }
+  for (size_t i = 0; i < got.gradients.size(); ++i) {
+    ExpectWithin(got.gradients[i], want.gradients[i], gradient, dtype,
+                 absl::StrCat(what, "gradient of input ", i));
+  }
+}
+
+Bound GradientBound(const OpEntry& op, const OpCase& c) {
+  Bound b = op.gradient;
+  b.tensor += c.additions;
+  return b;
+}
+
+std::string Where(const OpEntry& op, const OpCase& c, const std::string& what) {
+  return absl::StrCat(op.name, " ", c.name, ": ", what);
 }
 
 void ExpectSameBits(const HostTensor& got, const HostTensor& want, const std::string& what) {

@@ -52,6 +52,9 @@ struct Evaluation {
 /// Forward and (if `c` is differentiable) backward of `f` on c's inputs.
 Evaluation Evaluate(const OpCase& c, const OpFunction& f, const EvaluateOptions& options);
 
+/// `c` on inputs rounded to `dtype`.
+OpCase OnRounded(const OpCase& c, DType dtype);
+
 /// Outputs of c.run on `inputs`, in f64 without recording.
 HostTensors Forward(const OpCase& c, const HostTensors& inputs);
 
@@ -59,6 +62,13 @@ HostTensors Forward(const OpCase& c, const HostTensors& inputs);
 /// in and stored as.
 void ExpectWithin(const HostTensor& got, const HostTensor& want, const Bound& bound, DType dtype,
                   const std::string& what);
+/// Outputs within `value` and gradients within `gradient`.
+void ExpectClose(const Evaluation& got, const Evaluation& want, const std::string& what,
+                 DType dtype, const Bound& value, const Bound& gradient);
+/// What the entry allows for gradients, in this case.
+Bound GradientBound(const OpEntry& op, const OpCase& c);
+/// "LayerNorm [2, 3]: what".
+std::string Where(const OpEntry& op, const OpCase& c, const std::string& what = "");
 void ExpectSameBits(const HostTensor& got, const HostTensor& want, const std::string& what);
 
 }  // namespace pando

@@ -21,30 +21,6 @@ class OpTableTest : public testing::TestWithParam<size_t> {
   const OpEntry& op() const { return OpTable()[GetParam()]; }
 };
 
-std::string Where(const OpEntry& op, const OpCase& c, const std::string& what) {
-  return absl::StrCat(op.name, " ", c.name, ": ", what);
-}
-
-/// What the entry allows for gradients, in this case.
-Bound GradientBound(const OpEntry& op, const OpCase& c) {
-  Bound b = op.gradient;
-  b.tensor += c.additions;
-  return b;
-}
-
-void ExpectClose(const Evaluation& got, const Evaluation& want, const OpEntry& op, const OpCase& c,
-                 DType dtype, const Bound& value, const Bound& gradient) {
-  ASSERT_EQ(got.outputs.size(), want.outputs.size());
-  for (size_t k = 0; k < got.outputs.size(); ++k) {
-    ExpectWithin(got.outputs[k], want.outputs[k], value, dtype,
-                 Where(op, c, absl::StrCat("output ", k)));
-  }
-  for (size_t i = 0; i < got.gradients.size(); ++i) {
-    ExpectWithin(got.gradients[i], want.gradients[i], gradient, dtype,
-                 Where(op, c, absl::StrCat("gradient of input ", i)));
-  }
-}
-
 /// The bound between two results that each lie within `b` of the truth. Compositions and loops of
 /// f64 make about as many more roundings themselves, at the magnitude of what is summed.
 Bound BetweenF64(const Bound& b) {
@@ -59,7 +35,8 @@ TEST_P(OpTableTest, EqualsItsOracleInF64) {
     if (c.oracle != nullptr) {
       OpCase plain = c;
       const Evaluation want = Evaluate(plain, c.oracle, {});
-      ExpectClose(got, want, op(), c, DType::kF64, value, BetweenF64(GradientBound(op(), c)));
+      ExpectClose(got, want, Where(op(), c), DType::kF64, value,
+                  BetweenF64(GradientBound(op(), c)));
     } else {
       const HostTensors want = c.host(c.inputs);
       ASSERT_EQ(got.outputs.size(), want.size()) << c.name;
@@ -147,20 +124,13 @@ TEST_P(OpTableTest, GradientsAreFiniteDifferencesInF64) {
   }
 }
 
-/// `c` on inputs rounded to `dtype`.
-OpCase OnRounded(const OpCase& c, DType dtype) {
-  OpCase rounded = c;
-  rounded.inputs = Rounded(c.inputs, dtype);
-  return rounded;
-}
-
 TEST_P(OpTableTest, NarrowTypesFollowF64OnTheSameInputs) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     for (const OpCase& c : op().cases) {
       const OpCase rounded = OnRounded(c, dtype);
       const Evaluation want = Evaluate(rounded, c.run, {});
       const Evaluation got = Evaluate(rounded, c.run, {.dtype = dtype});
-      ExpectClose(got, want, op(), c, dtype, op().value, GradientBound(op(), c));
+      ExpectClose(got, want, Where(op(), c), dtype, op().value, GradientBound(op(), c));
     }
   }
 }
