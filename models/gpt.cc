@@ -117,7 +117,7 @@ class GptBlock : public Module {
     x = Attend(c_attn_(x), step, cache, layer);
     x = DropoutAt("attn.dropout", attn_proj_(x), step);
     auto next = ln_2_.AfterResidual(x, stream);
-    x = mlp_proj_(c_fc_.WithGelu(next.normalized));
+    x = mlp_proj_.AfterGelu(c_fc_, next.normalized);
     return {std::move(next.sum), DropoutAt("mlp.dropout", x, step)};
   }
 

@@ -1,6 +1,5 @@
 #include "models/layers.h"
 
-#include "ops/gelu.h"
 #include "ops/linear.h"
 
 namespace pando {
@@ -14,14 +13,15 @@ LinearLayer::LinearLayer(const Scope& scope, int64_t in, int64_t out, double std
   if (with_bias) bias_.emplace(scope, "bias", Shape{out}, Initializer::Zeros(), WeightDecay::kNo);
 }
 
-Tensor LinearLayer::operator()(const Tensor& x) const {
-  return Linear(x, weight_, bias_ ? bias_->value() : kNone);
+Tensor LinearLayer::operator()(const Tensor& x) const { return Linear(x, weight_, BiasOrNone()); }
+
+Tensor LinearLayer::WithGelu(const Tensor& x) const { return LinearGelu(x, weight_, BiasOrNone()); }
+
+Tensor LinearLayer::AfterGelu(const LinearLayer& inner, const Tensor& x) const {
+  return FeedForward(x, inner.weight_, inner.BiasOrNone(), weight_, BiasOrNone());
 }
 
-Tensor LinearLayer::WithGelu(const Tensor& x) const {
-  Tensor y = Linear(x, weight_, kNone);
-  return bias_ ? BiasGelu(y, *bias_, /*reuse_x=*/true) : Gelu(y);
-}
+const Tensor& LinearLayer::BiasOrNone() const { return bias_ ? bias_->value() : kNone; }
 
 LayerNormLayer::LayerNormLayer(const Scope& scope, int64_t width, double eps, bool with_bias)
     : Module(scope),

@@ -22,8 +22,12 @@ class LinearLayer : public Module {
   Tensor operator()(const Tensor& x) const;
   /// gelu(x W + b), tanh form.
   Tensor WithGelu(const Tensor& x) const;
+  /// gelu(inner(x)) W + b: a feed-forward network, of which this is the second layer.
+  Tensor AfterGelu(const LinearLayer& inner, const Tensor& x) const;
 
  private:
+  const Tensor& BiasOrNone() const;
+
   Parameter weight_;
   std::optional<Parameter> bias_;
 };

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "engine/tensor.h"
+#include "ops/kernels/matmul.h"
 
 namespace pando {
 
@@ -19,5 +20,20 @@ struct Gemm {
 /// undefined.
 void RunGemm(const Gemm& gemm, const Tensor& a, const Tensor& b, Tensor& c,
              const Tensor& bias = Tensor());
+
+/// What a product does besides (see MatmulFusion). Of c's dtype.
+struct Fusion {
+  MatmulFusion kind = MatmulFusion::kNone;
+  Tensor aux = {};   ///< may be undefined for kGelu
+  Tensor sums = {};  ///< for kSumsOfA and kSumsOfB
+};
+
+/// Whether products on the device fuse anything at all: to be asked before anything is prepared.
+bool FusesProducts(const Device& device);
+
+/// As RunGemm, with `fusion` besides, if the device can do that with these operands. Else nothing
+/// happens, and it returns false. Batch 1.
+bool RunFusedGemm(const Gemm& gemm, Fusion fusion, const Tensor& a, const Tensor& b, Tensor& c,
+                  const Tensor& bias = Tensor());
 
 }  // namespace pando

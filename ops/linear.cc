@@ -2,88 +2,90 @@
 
 #include <utility>
 
-#include "ops/gemm.h"
+#include "ops/gelu.h"
+#include "ops/linear_parts.h"
 #include "ops/op_support.h"
 
 namespace pando {
-namespace {
-
-/// Sizes of y [rows, out] = x [rows, in] W.
-struct LinearSizes {
-  int64_t rows, in, out;
-};
-
-LinearSizes CheckShapes(const Tensor& x, const Tensor& weight, const Tensor& bias,
-                        WeightLayout layout) {
-  CheckFloating("linear", x, {&weight, &bias});
-  Require(weight.rank() == 2 && x.rank() >= 1, "linear: weight ", Describe(weight), " for x ",
-          Describe(x));
-  const bool in_out = layout == WeightLayout::kInOut;
-  const int64_t in = weight.dim(in_out ? 0 : 1);
-  const int64_t out = weight.dim(in_out ? 1 : 0);
-  Require(x.dim(-1) == in, "linear: x ", Describe(x), " for a weight ", Describe(weight), " of ",
-          in, " inputs");
-  Require(!bias.defined() || bias.shape() == Shape{out}, "linear: bias ", Describe(bias), " for ",
-          out, " outputs");
-  int64_t rows = 1;  // not numel / in: without inputs, y is the bias
-  for (int64_t d = 0; d + 1 < x.rank(); ++d) rows *= x.dim(d);
-  return {rows, in, out};
-}
-
-/// dW += x^T dy, or dy^T x where the weight lies [out, in].
-void WeightGradient(const Tensor& x, const Tensor& dy, const LinearSizes& s, WeightLayout layout,
-                    GradientTarget target) {
-  const Gemm gemm{.transpose_a = true,
-                  .accumulate = target.accumulate,
-                  .m = layout == WeightLayout::kInOut ? s.in : s.out,
-                  .n = layout == WeightLayout::kInOut ? s.out : s.in,
-                  .k = s.rows};
-  if (layout == WeightLayout::kInOut) {
-    RunGemm(gemm, x, dy, target.tensor);
-  } else {
-    RunGemm(gemm, dy, x, target.tensor);
-  }
-}
-
-void BiasGradient(BackwardPass& pass, const Tensor& dy, const LinearSizes& s) {
-  Device& device = dy.device();
-  const ColumnSumsKernels& kernels = column_sums_kernels.For(device);
-  SumTarget sums(pass, 2, {s.out}, dy);
-  Tensor scratch = Scratch(kernels.scratch(s.rows, s.out, dy.dtype()), device, "column sums");
-  Run(device, kernels.run,
-      ColumnSumsArgs{.x = dy.data(),
-                     .dtype = dy.dtype(),
-                     .rows = s.rows,
-                     .cols = s.out,
-                     .sums = sums.data(),
-                     .accumulate = sums.accumulate(),
-                     .scratch = scratch.mutable_data()});
-  sums.Finish();
-}
-
-}  // namespace
 
 Tensor Linear(const Tensor& x, const Tensor& weight, const Tensor& bias, WeightLayout layout) {
-  const LinearSizes s = CheckShapes(x, weight, bias, layout);
-  std::vector<int64_t> dims = x.shape().dims();
-  dims.back() = s.out;
-  Tensor y = Tensor::Empty(Shape(std::move(dims)), x.dtype(), x.device(), "linear");
-  const bool out_in = layout == WeightLayout::kOutIn;
-  RunGemm({.transpose_b = out_in, .m = s.rows, .n = s.out, .k = s.in}, x, weight, y, bias);
+  const LinearSizes s = CheckLinear("linear", x, weight, bias, layout);
+  Tensor y = WithLastSize(x, s.out, "linear");
+  RunGemm(s.Forward(), x, weight, y, bias);
   if (!Recording({&x, &weight, &bias})) return y;
-  const auto backward = [x = Saved(x), weight = Saved(weight), s, layout,
-                         out_in](BackwardPass& pass) {
+  const auto backward = [x = Saved(x), weight = Saved(weight), s](BackwardPass& pass) {
     const Tensor& dy = pass.Gradient();
-    if (pass.Needs(2)) BiasGradient(pass, dy, s);
-    if (pass.Needs(1)) WeightGradient(x.Get(), dy, s, layout, pass.Target(1));
-    if (pass.Needs(0)) {
-      GradientTarget dx = pass.Target(0);
-      RunGemm(
-          {.transpose_b = !out_in, .accumulate = dx.accumulate, .m = s.rows, .n = s.in, .k = s.out},
-          dy, weight.Get(), dx.tensor);
-    }
+    AddParameterGradients(pass, 1, 2, x, dy, s);
+    AddInputGradient(pass, 0, dy, weight, s);
   };
   Record("linear", {&x, &weight, &bias}, {&y}, backward);
+  return y;
+}
+
+Tensor LinearGelu(const Tensor& x, const Tensor& weight, const Tensor& bias, WeightLayout layout) {
+  const LinearSizes s = CheckLinear("linear_gelu", x, weight, bias, layout);
+  if (FusesProducts(x.device())) {
+    const bool record = Recording({&x, &weight, &bias});
+    Tensor y = WithLastSize(x, s.out, "linear_gelu");
+    Tensor pre;
+    if (record) pre = WithLastSize(x, s.out, "gelu input");
+    if (RunFusedGemm(s.Forward(), {.kind = MatmulFusion::kGelu, .aux = pre}, x, weight, y, bias)) {
+      if (!record) return y;
+      const auto backward = [x = Saved(x), weight = Saved(weight), pre = Saved(pre),
+                             s](BackwardPass& pass) {
+        Tensor dpre = WithLastSize(pre.Get(), s.out, "gradient of gelu");
+        GeluGradient(pre.Get(), pass.Gradient(), dpre, s.rows, s.out);
+        AddParameterGradients(pass, 1, 2, x, dpre, s);
+        AddInputGradient(pass, 0, dpre, weight, s);
+      };
+      Record("linear_gelu", {&x, &weight, &bias}, {&y}, backward);
+      return y;
+    }
+  }
+  Tensor y = Linear(x, weight, Tensor(), layout);
+  return bias.defined() ? BiasGelu(y, bias, /*reuse_x=*/true) : Gelu(y);
+}
+
+Tensor FeedForward(const Tensor& x, const Tensor& weight_in, const Tensor& bias_in,
+                   const Tensor& weight_out, const Tensor& bias_out, WeightLayout layout) {
+  const LinearSizes in = CheckLinear("feed_forward", x, weight_in, bias_in, layout);
+  CheckFloating("feed_forward", x, {&weight_out, &bias_out});
+  Require(
+      weight_out.rank() == 2 && weight_out.dim(layout == WeightLayout::kInOut ? 0 : 1) == in.out,
+      "feed_forward: second weight ", Describe(weight_out), " behind a first of ",
+      Describe(weight_in));
+  const bool record = Recording({&x, &weight_in, &bias_in, &weight_out, &bias_out});
+  Tensor hidden, pre;
+  bool fused = record && FusesProducts(x.device());
+  if (fused) {
+    hidden = WithLastSize(x, in.out, "feed_forward");
+    pre = WithLastSize(x, in.out, "gelu input");
+    fused = RunFusedGemm(in.Forward(), {.kind = MatmulFusion::kGelu, .aux = pre}, x, weight_in,
+                         hidden, bias_in);
+  }
+  if (!fused) {
+    hidden = pre = Tensor();  // not to be held beside what now follows
+    return Linear(LinearGelu(x, weight_in, bias_in, layout), weight_out, bias_out, layout);
+  }
+  const LinearSizes out = CheckLinear("feed_forward", hidden, weight_out, bias_out, layout);
+  Tensor y = WithLastSize(x, out.out, "feed_forward");
+  RunGemm(out.Forward(), hidden, weight_out, y, bias_out);
+  const auto backward = [x = Saved(x), weight_in = Saved(weight_in), hidden = Saved(hidden),
+                         pre = Saved(pre), weight_out = Saved(weight_out), in,
+                         out](BackwardPass& pass) {
+    const Tensor& dy = pass.Gradient();
+    AddParameterGradients(pass, 3, 4, hidden, dy, out);
+    if (!pass.Needs(0) && !pass.Needs(1) && !pass.Needs(2)) return;
+    Tensor dpre = WithLastSize(pre.Get(), in.out, "gradient of gelu");
+    if (!RunFusedGemm(out.Backward(), {.kind = MatmulFusion::kGeluGradient, .aux = pre.Get()}, dy,
+                      weight_out.Get(), dpre)) {
+      RunGemm(out.Backward(), dy, weight_out.Get(), dpre);
+      GeluGradient(pre.Get(), dpre, dpre, in.rows, in.out);
+    }
+    AddParameterGradients(pass, 1, 2, x, dpre, in);
+    AddInputGradient(pass, 0, dpre, weight_in, in);
+  };
+  Record("feed_forward", {&x, &weight_in, &bias_in, &weight_out, &bias_out}, {&y}, backward);
   return y;
 }
 

@@ -15,4 +15,14 @@ enum class WeightLayout {
 Tensor Linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
               WeightLayout layout = WeightLayout::kInOut);
 
+/// Gelu(x W + bias), in the tanh form (see Gelu), in one pass where the device's products can.
+Tensor LinearGelu(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                  WeightLayout layout = WeightLayout::kInOut);
+
+/// Linear(LinearGelu(x, weight_in, bias_in), weight_out, bias_out), the feed-forward network of a
+/// transformer block. As one operation, so that backward too has GELU in the product beside it.
+Tensor FeedForward(const Tensor& x, const Tensor& weight_in, const Tensor& bias_in,
+                   const Tensor& weight_out, const Tensor& bias_out,
+                   WeightLayout layout = WeightLayout::kInOut);
+
 }  // namespace pando

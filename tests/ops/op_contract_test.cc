@@ -178,6 +178,45 @@ TEST(ResidualLayerNormContract, TheSharedGradientIsCopiedBeforeItIsAddedTo) {
   EXPECT_THAT(GradientOf(x).ToHost<float>(), ElementsAre(31, 71));
 }
 
+// Where a device fuses no products, as here, what could be fused costs nothing: the same kernels
+// run, on the same numbers.
+TEST(FusedLinearContract, IsTheUnfusedOperationsToTheBit) {
+  const auto none = Tensor();
+  const auto hidden = [none](const std::vector<Tensor>& x, bool bias) {
+    const Tensor y = Linear(x[0], x[1], none);
+    return bias ? BiasGelu(y, x[3], true) : Gelu(y);
+  };
+  for (const bool bias : {true, false}) {
+    OpCase c{
+        .name = "fused",
+        .inputs = {Spread({3, 7, 24}, -1, 1, 1), Spread({24, 40}, -1, 1, 2),
+                   Spread({40, 24}, -1, 1, 3), Spread({40}, -1, 1, 4), Spread({24}, -1, 1, 5)}};
+    const std::vector<std::pair<OpFunction, OpFunction>> pairs = {
+        {[=](const std::vector<Tensor>& x) {
+           return std::vector<Tensor>{LinearGelu(x[0], x[1], bias ? x[3] : none)};
+         },
+         [=](const std::vector<Tensor>& x) { return std::vector<Tensor>{hidden(x, bias)}; }},
+        {[=](const std::vector<Tensor>& x) {
+           return std::vector<Tensor>{
+               FeedForward(x[0], x[1], bias ? x[3] : none, x[2], bias ? x[4] : none)};
+         },
+         [=](const std::vector<Tensor>& x) {
+           return std::vector<Tensor>{Linear(hidden(x, bias), x[2], bias ? x[4] : none)};
+         }}};
+    for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF64}) {
+      for (const auto& [fused, plain] : pairs) {
+        const Evaluation got = Evaluate(c, fused, {.dtype = dtype});
+        const Evaluation want = Evaluate(c, plain, {.dtype = dtype});
+        ExpectSameBits(got.outputs[0], want.outputs[0], "output");
+        ASSERT_EQ(got.has_gradient, want.has_gradient);
+        for (size_t i = 0; i < c.inputs.size(); ++i) {
+          if (got.has_gradient[i]) ExpectSameBits(got.gradients[i], want.gradients[i], "gradient");
+        }
+      }
+    }
+  }
+}
+
 TEST(DropoutContract, ProbabilityZeroIsNoCopy) {
   const Tensor x = Floats({3, 4}, {2});
   EXPECT_EQ(Dropout(x, 0, {}, Tensor()).storage(), x.storage());

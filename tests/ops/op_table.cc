@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "ops/arithmetic.h"
 #include "tests/samples.h"
 
 namespace pando {
@@ -17,6 +18,7 @@ const std::vector<OpEntry>& OpTable() {
     AddReductions(*t);
     AddShapeOps(*t);
     AddMatrixOps(*t);
+    AddLinearOps(*t);
     AddRowOps(*t);
     AddLosses(*t);
     AddAttention(*t);
@@ -65,6 +67,11 @@ std::vector<int64_t> SampleIds(int64_t count, int64_t first) {
   std::vector<int64_t> ids(static_cast<size_t>(count));
   std::iota(ids.begin(), ids.end(), first);
   return ids;
+}
+
+Tensor GeluOracle(const Tensor& x) {
+  const Tensor cubic = Add(x, Affine(Mul(Square(x), x), 0.044715));
+  return Mul(Affine(x, 0.5), Affine(Tanh(Affine(cubic, std::sqrt(2 / M_PI))), 1, 1));
 }
 
 Tensor F32(Device& device, std::vector<int64_t> dims) {

@@ -85,6 +85,7 @@ void AddChoiceOps(std::vector<OpEntry>& table);
 void AddReductions(std::vector<OpEntry>& table);
 void AddShapeOps(std::vector<OpEntry>& table);
 void AddMatrixOps(std::vector<OpEntry>& table);
+void AddLinearOps(std::vector<OpEntry>& table);
 void AddRowOps(std::vector<OpEntry>& table);
 void AddLosses(std::vector<OpEntry>& table);
 void AddAttention(std::vector<OpEntry>& table);
@@ -112,6 +113,16 @@ Tensor Constant(const std::vector<T>& values, Shape shape, Device& device) {
 
 /// 0, 1, ... as global sample indices, from `first` on.
 std::vector<int64_t> SampleIds(int64_t count, int64_t first);
+
+/// Up to 71 products of magnitude up to 1 are summed in f32, in whatever order: the partial sums
+/// stay below 8 here, and their roundings, half a unit each at most and of either sign, well below
+/// 16 units.
+inline constexpr Bound kSumOfProducts = {.element = 1, .tensor = 0, .compute = 16, .floor = 8};
+inline constexpr char kSumOfProductsWhy[] =
+    "f32 sums of up to 71 products: their roundings, of either sign, and one to the dtype";
+
+/// GELU in its tanh form by basic operations.
+Tensor GeluOracle(const Tensor& x);
 
 /// Uninitialised tensors for calls that must be refused.
 Tensor F32(Device& device, std::vector<int64_t> dims);

@@ -4,7 +4,6 @@
 #include "absl/strings/str_cat.h"
 #include "ops/arithmetic.h"
 #include "ops/embedding.h"
-#include "ops/linear.h"
 #include "ops/matmul.h"
 #include "ops/shape_ops.h"
 #include "tests/ops/op_table.h"
@@ -14,13 +13,6 @@ namespace pando {
 namespace {
 
 using Dimensions = std::vector<int64_t>;
-
-// Up to 71 products of magnitude up to 1 are summed in f32, in whatever order: the partial sums
-// stay below 8 here, and their roundings, half a unit each at most and of either sign, well below
-// 16 units.
-const Bound kSumOfProducts = {.element = 1, .compute = 16, .floor = 8};
-const char kSumOfProductsWhy[] =
-    "f32 sums of up to 71 products: their roundings, of either sign, and one to the dtype";
 
 struct MatmulCase {
   Dimensions a, b;
@@ -142,88 +134,6 @@ void AddMatmul(std::vector<OpEntry>& table) {
          Matmul(F32(d, {2, 3}), Tensor());
        },
        {"matmul", "undefined"}},
-  };
-  table.push_back(std::move(e));
-}
-
-struct LinearCase {
-  Dimensions x;
-  int64_t out;
-  bool bias;
-};
-
-OpCase MakeLinearCase(const LinearCase& c, WeightLayout layout) {
-  const int64_t in = c.x.back();
-  const bool out_in = layout == WeightLayout::kOutIn;
-  OpCase k{.name = absl::StrCat(DimsName(c.x), " to ", c.out, out_in ? " [out, in]" : " [in, out]",
-                                c.bias ? "" : " no bias"),
-           .inputs = {Spread(c.x, -1, 1, 1),
-                      Spread(out_in ? Dimensions{c.out, in} : Dimensions{in, c.out}, -1, 1, 2)}};
-  if (c.bias) k.inputs.push_back(Spread({c.out}, -1, 1, 3));
-  k.run = [layout, bias = c.bias](const std::vector<Tensor>& x) {
-    return std::vector<Tensor>{Linear(x[0], x[1], bias ? x[2] : Tensor(), layout)};
-  };
-  Dimensions result = c.x;
-  result.back() = c.out;
-  k.oracle = [c, result, in, out_in](const std::vector<Tensor>& x) {
-    const int64_t rows = CountOf({c.x.begin(), c.x.end() - 1});
-    Tensor y = Matmul(x[0].Reshape({rows, in}), x[1], {.transpose_b = out_in}).Reshape(result);
-    return std::vector<Tensor>{c.bias ? Add(y, x[2]) : y};
-  };
-  return k;
-}
-
-void AddLinear(std::vector<OpEntry>& table) {
-  OpEntry e{.name = "Linear", .covers = {"Linear"}};
-  e.value = e.gradient = kSumOfProducts;
-  e.why = kSumOfProductsWhy;
-  e.f32_gradients = {1, 2};
-  const LinearCase cases[] = {
-      {{1}, 1, true},       {{5}, 3, false},      {{0, 5}, 3, true},    {{3, 0}, 5, true},
-      {{3, 0}, 5, false},   {{3, 5}, 0, true},    {{2, 3, 5}, 7, true}, {{2, 3, 5}, 7, false},
-      {{13, 67}, 71, true}, {{2, 0, 5}, 3, true},
-  };
-  for (const LinearCase& c : cases) {
-    for (const WeightLayout layout : {WeightLayout::kInOut, WeightLayout::kOutIn}) {
-      e.cases.push_back(MakeLinearCase(c, layout));
-    }
-  }
-  e.errors = {
-      {"inputs",
-       [](Device& d) {
-         Linear(F32(d, {2, 3}), F32(d, {4, 5}), Tensor());
-       },
-       {"linear", "f32 [2, 3]", "f32 [4, 5]"}},
-      {"inputs, [out, in]",
-       [](Device& d) {
-         Linear(F32(d, {2, 3}), F32(d, {3, 5}), Tensor(), WeightLayout::kOutIn);
-       },
-       {"linear", "f32 [2, 3]", "f32 [3, 5]"}},
-      {"bias",
-       [](Device& d) {
-         Linear(F32(d, {2, 3}), F32(d, {3, 5}), F32(d, {3}));
-       },
-       {"linear", "f32 [3]", "5"}},
-      {"rank of the weight",
-       [](Device& d) {
-         Linear(F32(d, {2, 3}), F32(d, {3}), Tensor());
-       },
-       {"linear", "f32 [3]", "f32 [2, 3]"}},
-      {"scalar",
-       [](Device& d) {
-         Linear(F32(d, {}), F32(d, {1, 1}), Tensor());
-       },
-       {"linear", "f32 []"}},
-      {"dtypes",
-       [](Device& d) {
-         Linear(F32(d, {2, 3}), Bf16(d, {3, 5}), Tensor());
-       },
-       {"linear", "f32 [2, 3]", "bf16 [3, 5]"}},
-      {"undefined weight",
-       [](Device& d) {
-         Linear(F32(d, {2, 3}), Tensor(), Tensor());
-       },
-       {"linear", "undefined"}},
   };
   table.push_back(std::move(e));
 }
@@ -381,7 +291,6 @@ void AddPositionalEmbedding(std::vector<OpEntry>& table) {
 
 void AddMatrixOps(std::vector<OpEntry>& table) {
   AddMatmul(table);
-  AddLinear(table);
   AddEmbedding(table);
   AddPositionalEmbedding(table);
 }

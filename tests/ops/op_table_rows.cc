@@ -167,11 +167,6 @@ void AddResidualLayerNorm(std::vector<OpEntry>& table) {
   table.push_back(std::move(e));
 }
 
-Tensor GeluOracle(const Tensor& x) {
-  const Tensor cubic = Add(x, Affine(Mul(Square(x), x), 0.044715));
-  return Mul(Affine(x, 0.5), Affine(Tanh(Affine(cubic, std::sqrt(2 / M_PI))), 1, 1));
-}
-
 void AddGelu(std::vector<OpEntry>& table) {
   OpEntry e{.name = "Gelu", .covers = {"Gelu"}};
   e.value = {.element = 1, .compute = 4};
