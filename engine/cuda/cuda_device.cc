@@ -140,7 +140,7 @@ class Gpu : public Device {
     MakeCurrent(index_);
     void* ptr = nullptr;
     const cudaError_t error = cudaMalloc(&ptr, static_cast<size_t>(bytes));
-    return Memory(error, ptr, "cudaMalloc");
+    return FoundMemory(error, "cudaMalloc") ? ptr : nullptr;
   }
   void FreeToSystem(void* ptr, int64_t /*bytes*/) override {
     MakeCurrent(index_);
@@ -151,7 +151,7 @@ class Gpu : public Device {
     void* ptr = nullptr;
     const cudaError_t error =
         cudaHostAlloc(&ptr, static_cast<size_t>(bytes), cudaHostAllocPortable);
-    return Memory(error, ptr, "cudaHostAlloc");
+    return FoundMemory(error, "cudaHostAlloc") ? ptr : nullptr;
   }
   void FreeHost(void* ptr, int64_t /*bytes*/) override {
     MakeCurrent(index_);
@@ -160,14 +160,14 @@ class Gpu : public Device {
   int64_t TotalMemory() const override { return total_memory_; }
 
  private:
-  /// `ptr`, or null where there was no memory left.
-  static void* Memory(cudaError_t error, void* ptr, const char* what) {
+  /// False where there was no memory left.
+  static bool FoundMemory(cudaError_t error, const char* what) {
     if (error == cudaErrorMemoryAllocation) {
       (void)cudaGetLastError();  // dealt with: the next check must not find it
-      return nullptr;
+      return false;
     }
     CheckCuda(error, what);
-    return ptr;
+    return true;
   }
 
   int index_;

@@ -5,10 +5,10 @@
 
 #include <cmath>
 
-#include "engine/cpu/cpu_device.h"
 #include "engine/cpu/parallel.h"
 #include "engine/optimizer.h"
 #include "engine/schedule.h"
+#include "tests/test_device.h"
 
 namespace pando {
 namespace {
@@ -86,15 +86,15 @@ TEST(FlatLayout, AlignmentAndRuns) {
 TEST(AdamW, FirstStepInClosedFormWhateverTheCut) {
   ParameterRegistry registry;
   Small model(registry.Root());
-  FlatParameters flat(registry, DType::kF32, CpuDevice());
+  FlatParameters flat(registry, DType::kF32, TestDevice());
   flat.Initialize(11);
   const std::vector<float> before = flat.masters().ToHost<float>();
   std::vector<float> g(640);
   const auto padding = [](int i) { return (i >= 300 && i < 384) || (i >= 389 && i < 512); };
   for (int i = 0; i < 640; ++i) g[i] = padding(i) ? 0 : static_cast<float>(i % 7 - 3) * 0.25F;
-  flat.grads().CopyFrom(Tensor::FromHost(g, {640}, CpuDevice()));
+  flat.grads().CopyFrom(Tensor::FromHost(g, {640}, TestDevice()));
   for (FlatInterval cut : {FlatInterval{0, 256}, FlatInterval{256, 640}}) {
-    AdamW adamw(cut, {}, CpuDevice());
+    AdamW adamw(cut, {}, TestDevice());
     Tensor p = flat.masters().Narrow(cut.begin, cut.size());
     adamw.Step(flat.layout(), p, flat.grads().Narrow(cut.begin, cut.size()), p, 0.01, 0.5, 0);
     EXPECT_EQ(adamw.steps(), 1);
@@ -112,7 +112,7 @@ TEST(AdamW, FirstStepInClosedFormWhateverTheCut) {
 TEST(FlatParameters, Bf16ValuesFollowMasters) {
   ParameterRegistry registry;
   Small model(registry.Root());
-  FlatParameters flat(registry, DType::kBF16, CpuDevice());
+  FlatParameters flat(registry, DType::kBF16, TestDevice());
   flat.Initialize(11);
   const auto master = flat.ReadParameter(model.w);
   const auto value = model.w.value().ToHost<BFloat16>();
@@ -125,8 +125,8 @@ TEST(FlatParameters, Bf16ValuesFollowMasters) {
 TEST(FlatParameters, UnreachedGradientsBecomeZero) {
   ParameterRegistry registry;
   Small model(registry.Root());
-  FlatParameters flat(registry, DType::kF32, CpuDevice());
-  flat.grads().CopyFrom(Tensor::FromHost(std::vector<float>(640, 9), {640}, CpuDevice()));
+  FlatParameters flat(registry, DType::kF32, TestDevice());
+  flat.grads().CopyFrom(Tensor::FromHost(std::vector<float>(640, 9), {640}, TestDevice()));
   flat.ClearGrads();
   model.b.StartGrad();
   flat.CompleteGrads();
@@ -137,7 +137,7 @@ TEST(FlatParameters, UnreachedGradientsBecomeZero) {
 TEST(FlatParameters, PaddingRowsAreZeroAndAbsent) {
   ParameterRegistry registry;
   Parameter p(registry.Root(), "wte", {3, 2}, Initializer::Ones(), WeightDecay::kYes, 5);
-  FlatParameters flat(registry, DType::kF32, CpuDevice());
+  FlatParameters flat(registry, DType::kF32, TestDevice());
   flat.Initialize(1);
   EXPECT_EQ(p.value().shape(), (Shape{8, 2}));
   EXPECT_EQ(registry.numel(), 6);
@@ -166,7 +166,7 @@ TEST(Clip, AsPyTorch) {
   EXPECT_DOUBLE_EQ(ClipFactor(2, 1), 1 / (2 + 1e-6));
   EXPECT_DOUBLE_EQ(ClipFactor(0.5, 1), 1);
   EXPECT_DOUBLE_EQ(ClipFactor(7, 0), 1);
-  const Tensor t = Tensor::FromHost(std::vector<float>{3, -4}, {2}, CpuDevice());
+  const Tensor t = Tensor::FromHost(std::vector<float>{3, -4}, {2}, TestDevice());
   EXPECT_DOUBLE_EQ(SumOfSquares(t).Item(), 25);
 }
 

@@ -5,8 +5,8 @@
 
 #include <memory>
 
-#include "engine/cpu/cpu_device.h"
 #include "engine/flat_parameters.h"
+#include "tests/test_device.h"
 
 namespace pando {
 namespace {
@@ -48,7 +48,7 @@ Tensor Sum(const Tensor& x) {
 
 Tensor Leaf(std::vector<float> values) {
   const int64_t n = static_cast<int64_t>(values.size());
-  Tensor t = Tensor::FromHost(values, {n}, CpuDevice(), "leaf");
+  Tensor t = Tensor::FromHost(values, {n}, TestDevice(), "leaf");
   return t.RequireGrad();
 }
 
@@ -62,7 +62,7 @@ TEST(Tape, ProductRuleAndSharedInput) {
 TEST(Tape, ReshapeKeepsTheGradient) {
   Tensor x = Leaf({1, 2, 3, 4});
   Backward(Sum(Times(x.Reshape({2, -1}),
-                     Tensor::FromHost(std::vector<float>{5, 6, 7, 8}, {2, 2}, CpuDevice()))));
+                     Tensor::FromHost(std::vector<float>{5, 6, 7, 8}, {2, 2}, TestDevice()))));
   EXPECT_THAT(GradientOf(x).ToHost<float>(), ElementsAre(5, 6, 7, 8));
 }
 
@@ -92,7 +92,7 @@ TEST(Tape, OverwritingASavedTensorIsNamed) {
 }
 
 TEST(Tape, ReleasedBytesAreNamedAndCanComeBack) {
-  Tensor x = Tensor::FromHost(std::vector<float>{1, 2}, {2}, CpuDevice(), "gathered unit");
+  Tensor x = Tensor::FromHost(std::vector<float>{1, 2}, {2}, TestDevice(), "gathered unit");
   x.storage()->Release();
   EXPECT_THAT([&] { x.data(); },
               ::testing::ThrowsMessage<InvalidArgument>(HasSubstr("gathered unit are released")));
@@ -120,7 +120,7 @@ struct Hooks : TapeObserver {
 
 class Units : public ::testing::TestWithParam<bool> {
  protected:
-  Units() : model_(registry_.Root()), flat_(registry_, DType::kF32, CpuDevice()) {
+  Units() : model_(registry_.Root()), flat_(registry_, DType::kF32, TestDevice()) {
     flat_.Initialize(7);
     flat_.ClearGrads();
     flat_.WriteParameter(model_.a, std::vector<float>{2, 3});
@@ -189,7 +189,7 @@ TEST_P(Units, ChangedParameterIsNamed) {
 
 TEST_P(Units, ParameterMayMoveBetweenForwardAndBackward) {
   Tensor loss = Loss(Leaf({1, 10}));
-  Tensor elsewhere = Tensor::Empty({2}, DType::kF32, CpuDevice(), "elsewhere");
+  Tensor elsewhere = Tensor::Empty({2}, DType::kF32, TestDevice(), "elsewhere");
   elsewhere.CopyFrom(model_.a.value());
   model_.a.Place(elsewhere);
   Backward(loss);
