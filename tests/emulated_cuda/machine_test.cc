@@ -89,9 +89,9 @@ TEST_F(MachineTest, SumsAreTheSameInEveryOrderOfThreads) {
     if (seed == 1) first = sum;
     EXPECT_EQ(sum, first);
   }
-  double want = 0;
-  for (float v : values) want += static_cast<double>(v) * v;
-  EXPECT_NEAR(first, want, 1e-13 * want);
+  long double want = 0;
+  for (float v : values) want += static_cast<long double>(v) * v;
+  EXPECT_NEAR(first, static_cast<double>(want), 1e-13 * first);
 }
 
 }  // namespace
