@@ -312,8 +312,8 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   const auto state = event->state;
   if (state->done >= state->recorded) return cudaSuccess;
   // Who asks again and again must at last hear yes: each asking lets one piece of work run.
-  bool ran = false;
-  const cudaError_t error = m.Run([&] { return std::exchange(ran, true); });
+  int64_t asked = 0;
+  const cudaError_t error = m.WhileOpen([&] { m.scheduler.RunUntil([&] { return asked++ > 0; }); });
   return error != cudaSuccess ? error : cudaErrorNotReady;
 }
 
@@ -333,11 +333,7 @@ cudaError_t cudaMemcpy(void* dst, const void* src, size_t bytes, cudaMemcpyKind 
   const Lock lock(m.mu);
   if (const cudaError_t bad = CheckCopy(dst, src, bytes, kind)) return bad;
   // Of the default stream: it waits for no non-blocking stream.
-  bool ran = false;
-  return m.Run([&] {
-    if (!std::exchange(ran, true)) CopyNow(dst, src, bytes);
-    return true;
-  });
+  return m.WhileOpen([&] { CopyNow(dst, src, bytes); });
 }
 
 cudaError_t cudaMemcpyAsync(void* dst, const void* src, size_t bytes, cudaMemcpyKind kind,

@@ -35,12 +35,11 @@ bool Machine::InDeviceRange(const void* pointer) const {
   return false;
 }
 
-cudaError_t Machine::Run(const std::function<bool()>& done) {
-  const std::lock_guard<std::recursive_mutex> lock(mu);
+cudaError_t Machine::WhileOpen(const std::function<void()>& work) {
   WatchForFaults();
   for (const auto& m : memories) m->Open();
   try {
-    scheduler.RunUntil(done);
+    work();
   } catch (const pando::DeviceError& e) {
     Fail(e.what());
   }
@@ -49,8 +48,17 @@ cudaError_t Machine::Run(const std::function<bool()>& done) {
     if (!damage.empty()) Fail(damage);
     m->Close();
   }
-  if (failure.empty()) return cudaSuccess;
-  return Error(cudaErrorLaunchFailure, failure);
+  return Health();
+}
+
+cudaError_t Machine::Health() const {
+  return failure.empty() ? cudaSuccess : Error(cudaErrorLaunchFailure, failure);
+}
+
+cudaError_t Machine::Run(const std::function<bool()>& done) {
+  const std::lock_guard<std::recursive_mutex> lock(mu);
+  if (done()) return Health();
+  return WhileOpen([&] { scheduler.RunUntil(done); });
 }
 
 cudaError_t Machine::RunAll() {

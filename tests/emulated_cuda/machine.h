@@ -42,11 +42,13 @@ struct Machine {
   /// The device whose memory holds all of the bytes, or null.
   const GuardedMemory* Holder(const void* pointer, size_t bytes) const;
   bool InDeviceRange(const void* pointer) const;
-  /// Runs queued work until `done`, with device memory open. Returns cudaErrorLaunchFailure if
-  /// something was wrong with it, or with earlier work, until Configure: a real device that failed
-  /// stays so too.
+  /// Does device work, with device memory open. Returns cudaErrorLaunchFailure if something was
+  /// wrong with it, or with earlier work, until Configure: a real device that failed stays so too.
+  cudaError_t WhileOpen(const std::function<void()>& work);
+  /// Runs queued work until `done`.
   cudaError_t Run(const std::function<bool()>& done);
   cudaError_t RunAll();
+  cudaError_t Health() const;
 
   std::recursive_mutex mu;
   Config config;

@@ -1,17 +1,20 @@
 #include "tests/emulated_cuda/memory.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <vector>
 
 namespace emulated_cuda {
 namespace {
 
 constexpr size_t kReserved = size_t{4} << 40;  // addresses only
 constexpr size_t kAlignment = 16;
+constexpr size_t kPiece = size_t{4} << 20;
 constexpr size_t kWatchedBefore = 64;  // bytes before an allocation that are watched for writes
 
 size_t RoundUp(size_t n, size_t multiple) { return (n + multiple - 1) / multiple * multiple; }
@@ -38,6 +41,35 @@ void* Reserve(void* at, size_t bytes) {
   return p;
 }
 
+/// A file in memory of kPiece bytes, all kPoison.
+int PoisonFile() {
+  static const int file = [] {
+    const int fd = memfd_create("poison", 0);
+    const std::vector<unsigned char> poison(kPiece, kPoison);
+    if (fd < 0 || write(fd, poison.data(), kPiece) != static_cast<ssize_t>(kPiece)) {
+      std::perror("emulated CUDA: memfd_create");
+      std::abort();
+    }
+    return fd;
+  }();
+  return file;
+}
+
+/// Opens whole pages, poisoned. Long ones are copies on write of PoisonFile: a workspace of many
+/// megabytes, of which hardly any is used, would take longer to fill than all the rest.
+void OpenPoisoned(uintptr_t at, size_t bytes) {
+  for (; bytes >= kPiece; at += kPiece, bytes -= kPiece) {
+    if (mmap(Pointer(at), kPiece, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, PoisonFile(),
+             0) == MAP_FAILED) {
+      std::perror("emulated CUDA: mmap");
+      std::abort();
+    }
+  }
+  if (bytes == 0) return;
+  MustProtect(at, bytes, PROT_READ | PROT_WRITE);
+  std::memset(Pointer(at), kPoison, bytes);
+}
+
 bool AllPoison(uintptr_t from, uintptr_t to) {
   const auto* begin = static_cast<const unsigned char*>(Pointer(from));
   return std::all_of(begin, begin + (to - from), [](unsigned char c) { return c == kPoison; });
@@ -58,8 +90,7 @@ void* GuardedMemory::Allocate(size_t bytes) {
   if (mapped + kPage > end_ - next_) return nullptr;
   const Block block{.bytes = bytes, .page = next_, .mapped = mapped};
   next_ += mapped + kPage;
-  MustProtect(block.page, mapped, PROT_READ | PROT_WRITE);
-  std::memset(Pointer(block.page), kPoison, mapped);
+  OpenPoisoned(block.page, mapped);
   if (!open_) MustProtect(block.page, mapped, PROT_NONE);
   const uintptr_t first = block.page + mapped - used;
   live_[first] = block;
