@@ -12,6 +12,13 @@
 
 #include "engine/cuda/check.h"
 
+/// Before a loop of a constant count that must be unrolled, as its arrays live in registers.
+#if defined(__CUDACC__)
+#define PANDO_UNROLL _Pragma("unroll")
+#else
+#define PANDO_UNROLL
+#endif
+
 namespace pando {
 
 /// The most dynamic shared memory that a block gets without asking, in bytes.

@@ -51,23 +51,7 @@ PANDO_ALWAYS_INLINE double Exp2OfNegative(double x) { return __builtin_exp2(x); 
 inline int64_t Min(int64_t a, int64_t b) { return a < b ? a : b; }
 inline int64_t Max(int64_t a, int64_t b) { return a > b ? a : b; }
 
-/// What one sample's queries see.
-struct Visible {
-  int64_t offset;  ///< position of query 0
-  int64_t keys;    ///< keys that count
-  bool causal;
-  int64_t first, end;  ///< queries that see any key; the rest give zeros
-
-  Visible(const AttentionShape& s, int64_t sample)
-      : offset(s.key_length - s.query_length),
-        keys(s.lengths != nullptr ? s.lengths[sample] : s.key_length),
-        causal(s.causal),
-        first(s.causal ? Max(0, -offset) : 0),
-        end(keys == 0 ? first : Max(first, Min(s.query_length, keys - offset))) {}
-
-  /// One past the last key that query i sees.
-  int64_t KeyEnd(int64_t i) const { return causal ? Min(keys, i + offset + 1) : keys; }
-};
+using Visible = AttentionVisible;
 
 /// A rectangle of a score tile: `lanes` queries from `lane` on (rounded up to a vector; `live` are
 /// real) and the first `keys` keys. Where `masked`, the diagonal runs through it.

@@ -6,6 +6,7 @@ namespace pando {
 namespace {
 
 bool RegisterAll() {
+  attention_kernels.Register(DeviceType::kCuda, kCudaAttention);
   matmul_kernels.Register(DeviceType::kCuda, kCudaMatmul);
   return true;
 }

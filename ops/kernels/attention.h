@@ -56,6 +56,28 @@ struct AttentionShape {
   const int64_t* sample_ids = nullptr;  ///< [batch] global sample indices; needed with dropout
 };
 
+/// What the queries of one sample see (`lengths` must be readable where this is called).
+struct AttentionVisible {
+  int64_t offset;  ///< position of query 0
+  int64_t keys;    ///< keys that count
+  bool causal;
+  int64_t first, end;  ///< queries that see any key; the rest give zeros
+
+  PANDO_HOST_DEVICE PANDO_ALWAYS_INLINE AttentionVisible(const AttentionShape& s, int64_t sample)
+      : offset(s.key_length - s.query_length),
+        keys(s.lengths != nullptr ? s.lengths[sample] : s.key_length),
+        causal(s.causal),
+        first(s.causal && offset < 0 ? -offset : 0),
+        end(s.query_length < keys - offset ? s.query_length : keys - offset) {
+    if (keys == 0 || end < first) end = first;
+  }
+
+  /// One past the last key that query i, one of [first, end), sees.
+  PANDO_HOST_DEVICE PANDO_ALWAYS_INLINE int64_t KeyEnd(int64_t i) const {
+    return causal && i + offset + 1 < keys ? i + offset + 1 : keys;
+  }
+};
+
 /// out = softmax(scale q k^T + mask) v.
 struct AttentionForwardArgs {
   AttentionShape shape;
