@@ -106,6 +106,8 @@ class Trainer {
   void set_start_step(int64_t step) { start_step_ = step; }
 
   const TrainerOptions& options() const { return options_; }
+  /// Which training window is which sample.
+  const SampleOrder& order() const { return order_; }
 
   /// Bytes that training will need on the device, before it starts: parameters, gradients,
   /// optimizer state, and the model's estimate of its activations.

@@ -9,7 +9,11 @@ bias = False), characters, the first 90 % for training. Two things differ, so as
 each (windows that don't overlap), where nanoGPT draws 20 random batches.
 
 Windows: with --windows, a file of int64 little-endian start offsets, [steps * batch] in the order
-of use (Pando dumps one), so that both programs see the same samples; else drawn from (seed, step).
+of use (dump_inputs writes it), so that both programs see the same samples; else drawn from (seed,
+step). Without steps, --init is evaluated: a checkpoint's model.safetensors, say.
+
+--random-windows N also evaluates as nanoGPT does, on windows from any character: N of them, and
+what that says of its published figure, the mean over 20 batches of 12 such windows.
 """
 
 import argparse
@@ -49,6 +53,8 @@ def parse_arguments():
     parser.add_argument("--bias", action="store_true", help="biases in layers and LayerNorm")
     parser.add_argument("--threads", type=int, default=0, help="0: PyTorch's choice")
     parser.add_argument("--log-every", type=int, default=100)
+    parser.add_argument("--random-windows", type=int, default=0, metavar="N",
+                        help="also evaluate on N random validation windows")
     return parser.parse_args()
 
 
@@ -101,6 +107,26 @@ def mean_loss(model, ids, context, windows_per_pass=64):
     return total / (len(ids) - 1)
 
 
+@torch.no_grad()
+def random_windows(model, ids, context, count):
+    """Loss on windows that start anywhere: its mean, that mean's standard error, and the standard
+    deviation of nanoGPT's estimate from 20 batches of 12 such windows."""
+    generator = torch.Generator().manual_seed(0)
+    starts = torch.randint(len(ids) - context, (count,), generator=generator)
+    span = torch.arange(context + 1)
+    losses = []
+    for part in starts.split(256):
+        batch = ids[part[:, None] + span]
+        logits = model(batch[:, :-1])
+        each = torch.nn.functional.cross_entropy(
+            logits.flatten(0, 1), batch[:, 1:].flatten(), reduction="none")
+        losses.append(each.view(len(part), context).mean(1))
+    losses = torch.cat(losses).double()
+    deviation = losses.std().item()
+    return {"mean": losses.mean().item(), "standard_error": deviation / math.sqrt(count),
+            "deviation_of_240": deviation / math.sqrt(240)}
+
+
 def build_model(args, vocab):
     torch.manual_seed(args.seed)
     model = Gpt(GptConfig(args.layers, args.heads, args.width, args.context, vocab, args.bias),
@@ -148,6 +174,8 @@ def main():
         "val_loss": mean_loss(model, ids[cut:], args.context),
         "wall_seconds": seconds,
         "train_losses": losses[::args.log_every] + losses[-1:],
+        "random_windows": random_windows(model, ids[cut:], args.context, args.random_windows)
+                          if args.random_windows else None,
         "parameters": sum(p.numel() for p in model.parameters()),
         "vocab": vocab,
         "seed": args.seed,

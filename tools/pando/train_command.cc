@@ -19,18 +19,17 @@
 #include "tools/pando/commands.h"
 #include "tools/pando/interrupt.h"
 #include "tools/pando/progress.h"
+#include "tools/pando/run_data.h"
 #include "tools/pando/run_log.h"
 #include "tools/pando/saved_model.h"
 #include "tools/pando/train_options.h"
 #include "train/data.h"
-#include "train/data_files.h"
 #include "train/generate.h"
 #include "train/model_checkpoint.h"
 
 namespace pando {
 namespace {
 
-constexpr char kDefaultText[] = "/usr/share/games/fortunes";
 // A trace of more steps is too large to look at.
 constexpr int64_t kProfiledSteps = 5;
 
@@ -51,8 +50,6 @@ class TrainRun : public TrainerHooks {
   bool StopRequested() override { return Interrupted(); }
 
  private:
-  void ReadInitialConfig();
-  void OpenData();
   void BuildModel();
   void CheckMemory();
   void OpenFolder();
@@ -64,7 +61,6 @@ class TrainRun : public TrainerHooks {
   void Save(int64_t next_step);
   void FindIdentity();
   void CheckIdentity(const Manifest& manifest) const;
-  int64_t SampleLength() const;
   std::vector<int32_t> StartOfSample() const;
   void Finish(const TrainingSummary& summary);
 
@@ -83,47 +79,7 @@ class TrainRun : public TrainerHooks {
   bool tracing_ = false;
 };
 
-/// The model that --init-from names.
-void TrainRun::ReadInitialConfig() {
-  if (o_.init_from.empty()) return;
-  Require(std::filesystem::is_directory(o_.init_from), "--init-from ", o_.init_from,
-          ": there is no such folder");
-  const double dropout = o_.gpt.dropout;
-  o_.gpt = ReadConfig(o_.init_from);
-  o_.gpt.dropout = dropout;
-  Require(o_.trainer.length <= o_.gpt.context, "--context ", o_.trainer.length, ": the model of ",
-          o_.init_from, " has a context of ", o_.gpt.context);
-}
-
-/// Tokens of a training sample.
-int64_t TrainRun::SampleLength() const {
-  return o_.trainer.length > 0 ? o_.trainer.length : o_.gpt.context;
-}
-
-void TrainRun::OpenData() {
-  DataOptions options;
-  options.path = o_.data.empty() ? kDefaultText : o_.data;
-  Require(!o_.data.empty() || std::filesystem::exists(kDefaultText),
-          "no --data given, and the text of the Debian package fortunes is not installed: give a "
-          "text file, or install fortunes");
-  options.tokenizer = o_.tokenizer;
-  options.context = SampleLength();
-  const bool tokens = ValueOrThrow(FindDataFiles(options.path)).tokens;
-  std::shared_ptr<const Tokenizer> tokenizer;
-  if (o_.tokenizer.empty() && !o_.init_from.empty()) {
-    auto found = LoadTokenizer(o_.init_from);
-    // Token files can do without.
-    if (!tokens || !absl::IsNotFound(found.status())) tokenizer = ValueOrThrow(std::move(found));
-  }
-  // GPT-2's, or that of --init-from.
-  if (tokens && o_.tokenizer.empty()) options.vocab_size = o_.gpt.vocab_size;
-  data_ = ValueOrThrow(LoadData(options, std::move(tokenizer)));
-}
-
 void TrainRun::BuildModel() {
-  if (o_.init_from.empty()) o_.gpt.vocab_size = data_.vocab_size;
-  Require(data_.vocab_size <= o_.gpt.vocab_size, "the data has ", data_.vocab_size,
-          " different tokens, the model of ", o_.init_from, " ", o_.gpt.vocab_size);
   model_ = std::make_unique<Gpt>(registry_.Root(), o_.gpt);
   progress_.Note(absl::StrFormat("data: %d training and %d validation tokens, vocabulary %d",
                                  data_.train.size(), data_.validation.size(), data_.vocab_size));
@@ -131,7 +87,7 @@ void TrainRun::BuildModel() {
       "model: GPT with %d layers, %d heads, width %d, context %d: %s parameters; %s per token (%s)",
       o_.gpt.layers, o_.gpt.heads, o_.gpt.width, o_.gpt.context,
       WithPrefix(static_cast<double>(registry_.numel()), ""),
-      WithPrefix(model_->FlopsPerToken(SampleLength()), "FLOP"), model_->FlopsFormula()));
+      WithPrefix(model_->FlopsPerToken(o_.SampleLength()), "FLOP"), model_->FlopsFormula()));
 }
 
 void TrainRun::CheckMemory() {
@@ -166,7 +122,7 @@ void TrainRun::FindIdentity() {
       {"tokenizer", data_.tokenizer == nullptr ? "none" : data_.tokenizer->Fingerprint()},
       {"seed", absl::StrCat(o_.trainer.seed)},
       {"global-batch", absl::StrCat(o_.trainer.global_batch)},
-      {"context", absl::StrCat(SampleLength())},
+      {"context", absl::StrCat(o_.SampleLength())},
   };
 }
 
@@ -321,8 +277,7 @@ std::vector<int32_t> TrainRun::StartOfSample() const {
 
 int TrainRun::Run() {
   if (o_.threads > 0) SetNumThreads(o_.threads);
-  ReadInitialConfig();
-  OpenData();
+  data_ = OpenRunData(o_);
   BuildModel();
   CheckMemory();
   OpenFolder();

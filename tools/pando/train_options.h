@@ -30,6 +30,9 @@ struct TrainOptions {
   bool json = false;
   bool no_bias = false;
   double min_lr = -1;
+
+  /// Tokens of a training sample.
+  int64_t SampleLength() const { return trainer.length > 0 ? trainer.length : gpt.context; }
 };
 
 /// Declares the options of `pando train`.
