@@ -7,14 +7,9 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
-#include <cstdlib>
-#include <ctime>
 #include <iomanip>
 #include <iostream>
-#include <limits>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
@@ -24,6 +19,7 @@
 #include "engine/types.h"
 #include "ops/cpu/attention_cpu.h"
 #include "ops/kernels/attention.h"
+#include "tools/bench/timing.h"
 
 namespace pando {
 namespace {
@@ -35,7 +31,7 @@ constexpr int64_t kWidth = kHeads * kDim;
 struct Options {
   int threads = 0;
   double seconds = 0.2;
-  bool cpu_time = false;
+  Clock clock = Clock::kWall;
   bool json = false;
   bool interactive = false;
 };
@@ -47,55 +43,12 @@ struct Case {
   double dropout = 0;
 };
 
-// Memory full of small numbers.
-class Buffer {
- public:
-  Buffer(DType dtype, int64_t elements)
-      : data_(
-            static_cast<char*>(std::aligned_alloc(64, (elements * SizeOf(dtype) / 64 + 1) * 64))) {
-    for (int64_t i = 0; i < elements; ++i) {
-      const float x = static_cast<float>(i * 7919 % 1000 - 500) * 1e-3f;
-      if (dtype == DType::kF32) {
-        reinterpret_cast<float*>(data_.get())[i] = x;
-      } else {
-        reinterpret_cast<BFloat16*>(data_.get())[i] = ToBFloat16(x);
-      }
-    }
-  }
-  void* data() { return data_.get(); }
-  // As rows of `length` to a sample, `width` elements each.
-  AttentionRows Rows(int64_t length, int64_t width) { return {data(), length * width, width}; }
-  ConstAttentionRows ConstRows(int64_t length, int64_t width) {
-    return {data(), length * width, width};
-  }
-
- private:
-  struct Free {
-    void operator()(char* p) const { std::free(p); }
-  };
-  std::unique_ptr<char, Free> data_;
-};
-
-// Seconds of some clock: the wall's, or the processor time of all threads divided by their number,
-// which a busy neighbour disturbs less.
-double Now(bool cpu_time) {
-  if (cpu_time) return static_cast<double>(std::clock()) / CLOCKS_PER_SEC / NumThreads();
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration<double>(now).count();
+// As rows of `length` to a sample, `width` elements each.
+AttentionRows Rows(Buffer& buffer, int64_t length, int64_t width) {
+  return {buffer.data(), length * width, width};
 }
-
-template <typename Run>
-double BestOf(const Options& options, const Run& run) {
-  double best = std::numeric_limits<double>::infinity();
-  double total = 0;
-  for (int i = 0; i < 4 || total < options.seconds; ++i) {
-    const double start = Now(options.cpu_time);
-    run();
-    const double took = Now(options.cpu_time) - start;
-    total += took;
-    best = std::min(best, took);
-  }
-  return best;
+ConstAttentionRows ConstRows(Buffer& buffer, int64_t length, int64_t width) {
+  return {buffer.data(), length * width, width};
 }
 
 AttentionShape ShapeOf(const Case& c, const int64_t* sample_ids) {
@@ -122,34 +75,34 @@ double BestSeconds(const Case& c, const Options& options) {
   Buffer scratch(
       DType::kF32,
       std::max(kernels.forward_scratch_bytes(shape), kernels.backward_scratch_bytes(shape)) / 4);
-  const auto in = SplitPackedQkv(shape, qkv.ConstRows(c.keys, 3 * kWidth));
+  const auto in = SplitPackedQkv(shape, ConstRows(qkv, c.keys, 3 * kWidth));
   const AttentionForwardArgs forward{.shape = shape,
                                      .q = in.q,
                                      .k = in.k,
                                      .v = in.v,
-                                     .out = out.Rows(c.keys, kWidth),
+                                     .out = Rows(out, c.keys, kWidth),
                                      .lse = lse.data(),
                                      .scratch = scratch.data(),
                                      .scratch_bytes = kernels.forward_scratch_bytes(shape)};
   const auto run_forward = [&] { kernels.forward(forward, nullptr); };
-  if (!c.backward) return BestOf(options, run_forward);
+  if (!c.backward) return BestOf(options.seconds, options.clock, run_forward);
   run_forward();
   Buffer dout(c.dtype, c.batch * c.keys * kWidth);
   Buffer dqkv(c.dtype, c.batch * c.keys * 3 * kWidth);
-  const auto gradients = SplitPackedQkv(shape, dqkv.Rows(c.keys, 3 * kWidth));
+  const auto gradients = SplitPackedQkv(shape, Rows(dqkv, c.keys, 3 * kWidth));
   const AttentionBackwardArgs backward{.shape = shape,
                                        .q = in.q,
                                        .k = in.k,
                                        .v = in.v,
-                                       .out = out.ConstRows(c.keys, kWidth),
-                                       .dout = dout.ConstRows(c.keys, kWidth),
+                                       .out = ConstRows(out, c.keys, kWidth),
+                                       .dout = ConstRows(dout, c.keys, kWidth),
                                        .lse = lse.data(),
                                        .dq = gradients.q,
                                        .dk = gradients.k,
                                        .dv = gradients.v,
                                        .scratch = scratch.data(),
                                        .scratch_bytes = kernels.backward_scratch_bytes(shape)};
-  return BestOf(options, [&] { kernels.backward(backward, nullptr); });
+  return BestOf(options.seconds, options.clock, [&] { kernels.backward(backward, nullptr); });
 }
 
 double Gflop(const Case& c) {
@@ -220,7 +173,9 @@ int main(int argc, char** argv) {
   CLI::App app("Times attention on the CPU at the shape of GPT-2 124M");
   app.add_option("--threads", options.threads, "threads; 0: OpenMP's choice");
   app.add_option("--seconds", options.seconds, "repeats each case so long; the best counts");
-  app.add_flag("--cpu-time", options.cpu_time, "counts processor time, not the wall's");
+  app.add_flag_callback(
+      "--cpu-time", [&] { options.clock = pando::Clock::kProcessor; },
+      "counts processor time, not the wall's");
   app.add_flag("--json", options.json, "one JSON object a line");
   app.add_flag("--interactive", options.interactive, "reads cases from standard input");
   CLI11_PARSE(app, argc, argv);

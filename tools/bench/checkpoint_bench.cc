@@ -3,7 +3,6 @@
 //
 //   checkpoint_bench FOLDER [MILLIONS_OF_PARAMETERS]      FOLDER: new or empty; it is filled
 
-#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
@@ -21,6 +20,7 @@
 #include "ckpt/file.h"
 #include "ckpt/run_folder.h"
 #include "engine/status.h"
+#include "tools/bench/timing.h"
 
 namespace pando {
 namespace {
@@ -29,9 +29,9 @@ constexpr int64_t kPieceElements = int64_t{1} << 20;
 
 // Seconds that `work` takes.
 absl::StatusOr<double> Seconds(const std::function<absl::Status()>& work) {
-  const auto start = std::chrono::steady_clock::now();
+  const double start = Now();
   PANDO_RETURN_IF_ERROR(work());
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return Now() - start;
 }
 
 absl::Status Time(const std::string& what, int64_t bytes,

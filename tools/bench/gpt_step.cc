@@ -1,0 +1,44 @@
+#include "tools/bench/gpt_step.h"
+
+#include <span>
+
+#include "engine/cpu/cpu_device.h"
+#include "engine/random.h"
+
+namespace pando {
+
+void AddGptStepOptions(CLI::App& app, GptStepOptions& o) {
+  app.add_option("--layers", o.model.layers)->capture_default_str();
+  app.add_option("--heads", o.model.heads)->capture_default_str();
+  app.add_option("--width", o.model.width)->capture_default_str();
+  app.add_option("--context", o.model.context)->capture_default_str();
+  app.add_option("--vocab", o.model.vocab_size)->capture_default_str();
+  app.add_option("--micro-batch", o.micro_batch)->capture_default_str()->check(CLI::PositiveNumber);
+  app.add_option("--precision", o.precision)
+      ->capture_default_str()
+      ->check(CLI::IsMember({"f32", "bf16"}));
+  app.add_flag("--recompute", o.recompute);
+}
+
+GptStep::GptStep(const GptStepOptions& options)
+    : options_(options),
+      model_(registry_.Root(), options.model),
+      flat_(registry_, options.dtype(), CpuDevice()),
+      step_(model_, flat_, {}, options.micro_batch, options.model.context),
+      tokens_(options.tokens() + 1) {
+  model_.SetRecompute(options.recompute);
+  flat_.Initialize(1);
+  const RandomKey key{.seed = 1, .site = HashName("tokens"), .step = 0};
+  for (size_t i = 0; i < tokens_.size(); ++i) {
+    tokens_[i] = static_cast<int32_t>(RandomBits(key, 0, i) % options.model.vocab_size);
+  }
+}
+
+StepResult GptStep::Run() {
+  const auto tokens = std::span<const int32_t>(tokens_);
+  const HostBatch batch{done_ * options_.micro_batch, options_.micro_batch, options_.model.context,
+                        tokens.first(tokens.size() - 1), tokens.subspan(1)};
+  return step_.Run(batch, {options_.micro_batch}, done_++, 1e-4);
+}
+
+}  // namespace pando
