@@ -7,16 +7,14 @@ times; best and median over all timed steps and the peak resident memory are rep
 the least processor time of a step, which neighbours on a shared machine disturb least (with
 --env OMP_WAIT_POLICY=passive, or waiting threads count too).
 
-The peer is taken at its best. On an AMD processor MKL keeps to its AVX2 kernels, so f32 PyTorch is
-also timed with MKL persuaded by a preloaded two-line library to use AVX512 (`+mkl512`). The `pure`
-variants count, though without f32 masters small updates are lost in them.
+The peer is taken at its best. On an AMD processor f32 PyTorch is also timed with MKL persuaded to
+use AVX512 (`+mkl512`, see alternate.py). The `pure` variants count, though without f32 masters
+small updates are lost in them.
 """
 
 import argparse
-import contextlib
 import json
 import os
-import platform
 import shlex
 import shutil
 import statistics
@@ -25,15 +23,12 @@ import sys
 import tempfile
 import time
 
+from alternate import MKL_SUFFIX, mkl_shim, processor
 from torch_step import VARIANTS
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TORCH_STEP = os.path.join(HERE, "torch_step.py")
 PANDO = "bazel-bin/tools/bench/step_bench"
-MKL_SUFFIX = "+mkl512"
-MKL_SHIM = """int mkl_serv_intel_cpu_true(void) { return 1; }
-int mkl_serv_intel_cpu(void) { return 1; }
-"""
 
 
 def parse_arguments():
@@ -156,30 +151,6 @@ class Side:
         }
 
 
-def processor():
-    """(model name, is it AMD's)."""
-    name, amd = platform.processor() or platform.machine(), False
-    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as info:
-        for line in info:
-            key, _, value = line.partition(":")
-            if key.strip() == "model name":
-                name = value.strip()
-            amd = amd or "AuthenticAMD" in value
-    return name, amd
-
-
-def build_mkl_shim(folder):
-    """Compiles the library that lets MKL choose AVX512 on AMD; None without a C compiler."""
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        return None
-    source, library = os.path.join(folder, "shim.c"), os.path.join(folder, "shim.so")
-    with open(source, "w", encoding="ascii") as file:
-        file.write(MKL_SHIM)
-    done = subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source], check=False)
-    return library if done.returncode == 0 else None
-
-
 def torch_sides(args, options, env, shim):
     variants = VARIANTS[args.precision]
     if shim and args.precision == "f32":  # bfloat16 products are oneDNN's, not MKL's
@@ -258,10 +229,9 @@ def main():
                    "(bazel build -c opt //tools/bench:step_bench, or --pando COMMAND)")
     pando = None if missing else Side("pando", command + options, env, args.wait_idle)
 
-    name, amd = processor()
     load_before = os.getloadavg()
-    with tempfile.TemporaryDirectory() as folder:
-        torch = torch_sides(args, options, env, build_mkl_shim(folder) if amd else None)
+    with mkl_shim() as shim:
+        torch = torch_sides(args, options, env, shim)
         best = measure(args, torch, pando)
     tokens = args.batch * args.context
     rows = [side.summary(tokens) for side in torch + ([pando] if pando else [])]
@@ -273,7 +243,7 @@ def main():
     result = {
         "setting": {k: getattr(args, k) for k in (
             "layers", "heads", "width", "context", "batch", "vocab", "threads", "precision")},
-        "processor": name,
+        "processor": processor()[0],
         "environment": " ".join(f"{k}={v}" for k, v in sorted(omp.items())),
         "load_before": load_before,
         "load_after": os.getloadavg(),
