@@ -9,6 +9,13 @@
 
 namespace pando {
 
+/// Before a loop whose trip count is known and whose body indexes arrays that must be registers.
+#if defined(__CUDACC__)
+#define PANDO_UNROLL _Pragma("unroll")
+#else
+#define PANDO_UNROLL
+#endif
+
 inline constexpr int kWarpSize = 32;
 inline constexpr unsigned kFullMask = 0xFFFFFFFFu;
 
