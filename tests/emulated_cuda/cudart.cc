@@ -281,7 +281,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned /*flags*/) {
   const Lock lock(TheMachine().mu);
   ++TheMachine().counters.events;
-  *event = new CUevent_st;
+  *event = new CUevent_st{.device = Machine::device};
   return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
@@ -292,6 +292,9 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   const Lock lock(TheMachine().mu);
+  if (stream != nullptr && stream->device != event->device) {
+    return Error(cudaErrorInvalidResourceHandle, "record on a stream of another device");
+  }
   auto state = event->state;
   const int64_t number = ++state->recorded;
   return emulated_cuda::Queue(stream, "event", [state, number] {

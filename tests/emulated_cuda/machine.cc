@@ -98,6 +98,9 @@ cudaError_t QueueLaunch(const void* kernel, dim3 grid, dim3 block, size_t shared
                         cudaStream_t stream, std::function<void()> thread) {
   Machine& m = TheMachine();
   const std::lock_guard<std::recursive_mutex> lock(m.mu);
+  if (stream != nullptr && stream->device != Machine::device) {
+    return Error(cudaErrorInvalidResourceHandle, "launch on a stream of another device");
+  }
   const auto refuse = [](const char* why) { return Error(cudaErrorInvalidConfiguration, why); };
   if (block.y != 1 || block.z != 1 || block.x == 0 || block.x % 32 != 0) {
     return refuse("a block must have one dimension, a multiple of 32");

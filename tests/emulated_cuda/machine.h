@@ -19,10 +19,11 @@
 
 struct CUstream_st {
   pando::DeferredQueue queue;
-  int device = 0;
+  int device;
 };
 
 struct CUevent_st {
+  int device;
   struct State : pando::DeferredEventState {
     std::chrono::steady_clock::time_point time;  ///< when the last record ran
   };
