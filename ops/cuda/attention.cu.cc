@@ -54,13 +54,15 @@ bool WideRows(const AttentionShape& s, const Rows& rows) {
 void Forward(const AttentionForwardArgs& args, void* stream) {
   const AttentionShape& s = args.shape;
   CheckAttentionShape(s);
-  AttentionForward(args,
-                   AttentionScalars(s, WideRows(s, args.q) && WideRows(s, args.k) &&
-                                           WideRows(s, args.v) && WideRows(s, args.out)),
-                   stream);
+  const AttentionScalars scalars(s, WideRows(s, args.q) && WideRows(s, args.k) &&
+                                        WideRows(s, args.v) && WideRows(s, args.out));
+  AttentionDecodes(s) ? AttentionDecode(args, scalars, stream)
+                      : AttentionForward(args, scalars, stream);
 }
 
-int64_t ForwardScratchBytes(const AttentionShape& /*shape*/) { return 0; }
+int64_t ForwardScratchBytes(const AttentionShape& s) {
+  return AttentionDecodes(s) ? AttentionDecodeScratchBytes(s) : 0;
+}
 
 /// Rows of statistics of one head: tiles of any size may read past the end.
 int64_t PaddedQueries(const AttentionShape& s) { return (s.query_length + 63) / 64 * 64; }

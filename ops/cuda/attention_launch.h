@@ -18,6 +18,13 @@ void AttentionQueryGradient(const AttentionBackwardArgs& args, const QueryStatis
 void AttentionKeyGradient(const AttentionBackwardArgs& args, const QueryStatistics& statistics,
                           const AttentionScalars& scalars, void* stream);
 
+/// Attention of few queries (attention_decode.cu.cc): whether the shape is for it, its scratch, and
+/// queueing it.
+bool AttentionDecodes(const AttentionShape& s);
+int64_t AttentionDecodeScratchBytes(const AttentionShape& s);
+void AttentionDecode(const AttentionForwardArgs& args, const AttentionScalars& scalars,
+                     void* stream);
+
 /// Calls body(T{}, dim, dropout), the latter two std::integral_constant: kernels for the element
 /// type, for rows of at most `dim` elements, with dropout if it says true. To have fewer kernels,
 /// those that matter less always do.

@@ -16,6 +16,12 @@ namespace {
 /// Orders of threads, blocks and streams in which cases are run, if their kernels have barriers.
 constexpr uint64_t kSeeds = 5;
 
+/// `b` with what tensor cores add.
+Bound OnGpu(Bound b, const OpEntry& op, DType dtype) {
+  if (SizeOf(dtype) == 2) b.tensor += op.tensor_core_roundings;
+  return b;
+}
+
 class OpTableCudaTest : public testing::TestWithParam<size_t> {
  protected:
   OpTableCudaTest() {
@@ -34,8 +40,8 @@ TEST_P(OpTableCudaTest, FollowsF64OnTheSameInputs) {
       const auto expect_close = [&](uint64_t seed) {
         emulated_cuda::Configure({.seed = seed});
         const Evaluation got = Evaluate(c, c.run, {.dtype = dtype, .device = &CudaDevice(0)});
-        ExpectClose(got, want, Where(op(), c, absl::StrCat("seed ", seed, ", ")), dtype, op().value,
-                    GradientBound(op(), c));
+        ExpectClose(got, want, Where(op(), c, absl::StrCat("seed ", seed, ", ")), dtype,
+                    OnGpu(op().value, op(), dtype), OnGpu(GradientBound(op(), c), op(), dtype));
       };
       const int64_t barriers = emulated_cuda::GetCounters().barriers;
       expect_close(1);

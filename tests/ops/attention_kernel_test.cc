@@ -23,11 +23,11 @@ class AttentionKernelTest : public testing::TestWithParam<IsaTable<AttentionKern
  protected:
   template <typename T>
   ForwardResult<T> Forward(const NaiveAttention& in, int64_t scratch_pieces = 0) const {
-    return RunForward<T>(kernels(), in, scratch_pieces);
+    return RunForward<T>(kernels(), in, {.scratch_pieces = scratch_pieces});
   }
   template <typename T>
   Gradients<T> Backward(const NaiveAttention& in, int64_t scratch_pieces = 0) const {
-    return RunBackward<T>(kernels(), in, scratch_pieces);
+    return RunBackward<T>(kernels(), in, {.scratch_pieces = scratch_pieces});
   }
   const AttentionKernels& kernels() const { return *GetParam().table; }
 
@@ -40,17 +40,6 @@ class AttentionKernelTest : public testing::TestWithParam<IsaTable<AttentionKern
   template <typename T>
   void CheckBackward(NaiveAttention& in) const;
 };
-
-/// Roundings of the compute type in a result, relative to its terms taken absolutely. Probabilities
-/// are relatively as wrong as scores are absolutely, so the scores' size counts; that a score, and
-/// then a result, is rounded in every step of its sum is in the factors: 3/2 of the worst seen.
-double Roundings(const NaiveAttention& in) { return 18 + 9 * in.score_terms; }
-
-double MaxAbs(const std::vector<double>& x) {
-  double max = 0;
-  for (double v : x) max = std::max(max, std::fabs(v));
-  return max;
-}
 
 template <typename T>
 void AttentionKernelTest::CheckForward(NaiveAttention& in) const {
@@ -295,16 +284,16 @@ TEST_P(AttentionKernelTest, StridesPass32Bits) {
   }
   const auto parts = SplitPackedQkv(shape, ConstAttentionRows{packed, 2 * kRow, kRow});
   std::vector<float> lse(4);
-  AlignedBytes scratch(
-      std::max(kernels().forward_scratch_bytes(shape), kernels().backward_scratch_bytes(shape)));
+  Tensor forward_scratch = ScratchFor(kernels().forward_scratch_bytes, shape, {});
+  Tensor backward_scratch = ScratchFor(kernels().backward_scratch_bytes, shape, {});
   kernels().forward({.shape = shape,
                      .q = parts.q,
                      .k = parts.k,
                      .v = parts.v,
                      .out = {packed + out, 2 * kRow, kRow},
                      .lse = lse.data(),
-                     .scratch = scratch.data(),
-                     .scratch_bytes = kernels().forward_scratch_bytes(shape)},
+                     .scratch = forward_scratch.mutable_data(),
+                     .scratch_bytes = forward_scratch.bytes()},
                     nullptr);
   in.Forward();
   in.dout = in.out;
@@ -322,8 +311,8 @@ TEST_P(AttentionKernelTest, StridesPass32Bits) {
                       .dq = d.q,
                       .dk = d.k,
                       .dv = d.v,
-                      .scratch = scratch.data(),
-                      .scratch_bytes = kernels().backward_scratch_bytes(shape)},
+                      .scratch = backward_scratch.mutable_data(),
+                      .scratch_bytes = backward_scratch.bytes()},
                      nullptr);
   const Gradients<BFloat16> want = Backward<BFloat16>(in);
   for (int64_t i = 0; i < 32; ++i) {
@@ -395,15 +384,14 @@ TEST_P(AttentionKernelTest, PackedActivations) {
   }
   const auto parts = SplitPackedQkv(shape, ConstAttentionRows{packed.data(), 37 * width, width});
   std::vector<float> out(in.out.size());
-  const int64_t bytes = kernels().forward_scratch_bytes(shape);
-  AlignedBytes scratch(bytes);
+  Tensor scratch = ScratchFor(kernels().forward_scratch_bytes, shape, {});
   kernels().forward({.shape = shape,
                      .q = parts.q,
                      .k = parts.k,
                      .v = parts.v,
                      .out = {out.data(), 37 * q_width, q_width},
-                     .scratch = scratch.data(),
-                     .scratch_bytes = bytes},
+                     .scratch = scratch.mutable_data(),
+                     .scratch_bytes = scratch.bytes()},
                     nullptr);
   PANDO_EXPECT_SAME_BITS(out, Forward<float>(in).out);
 }

@@ -68,6 +68,9 @@ struct OpEntry {
   std::vector<std::string> covers = {};
   Bound value = {};
   Bound gradient = {};
+  /// Added to `tensor` of both where a GPU works in a 16-bit dtype: what it rounds on the way, as
+  /// tensor cores take nothing wider.
+  double tensor_core_roundings = 0;
   /// Where the bounds come from.
   std::string why = {};
   /// Inputs whose gradient, as a parameter's, is as exact as f32 even if the op works in bf16.

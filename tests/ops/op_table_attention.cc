@@ -126,6 +126,16 @@ std::vector<AttentionCase> Cases() {
       {2, 9, 4, 2, 4, true, {}, 0.25},
       {2, 17, 2, 2, 4, false, {17, 6}, 0.4},
       {1, 6, 2, 2, 4, true, {}, 0, 0.7},
+      {1, 64, 1, 1, 8},
+      {1, 65, 2, 2, 8, false},
+      {2, 33, 8, 1, 4},
+      {1, 24, 2, 1, 128},
+      {1, 19, 2, 2, 72, false},
+      {1, 18, 1, 1, 136},
+      {1, 17, 2, 1, 256, false},
+      {2, 70, 2, 1, 8, true, {70, 66}},
+      {1, 130, 2, 2, 4, true, {}, 0.1},
+      {1, 68, 2, 1, 16, false, {}, 0.3},
   };
 }
 
@@ -171,8 +181,10 @@ void AddPlain(std::vector<OpEntry>& table) {
   OpEntry e{.name = "Attention", .covers = {"Attention"}};
   // A score of 64 products of up to 4 is off by some units of its partial sums, of up to 30.
   e.value = {.element = 1, .compute = 32, .floor = 2};
-  // Row sums of dO O meet keys of up to 2, at a scale of 1 at most.
-  e.gradient = {.element = 1, .tensor = 2, .compute = 32, .floor = 2};
+  // Row sums of dO O meet keys of up to 2, at a scale of 1 at most; scores of 256 products.
+  e.gradient = {.element = 1, .tensor = 2, .compute = 48, .floor = 2};
+  // Probabilities, and their scores' gradients, meet values and keys of up to 2.
+  e.tensor_core_roundings = 2;
   e.why = "all in f32 but for the results; backward's row sums read the output as stored";
   for (const AttentionCase& c : Cases()) e.cases.push_back(MakeCase(c));
   e.errors = AttentionErrors();
@@ -206,9 +218,19 @@ OpCase CacheCase(const AttentionCase& c, const std::vector<int64_t>& parts) {
 void AddWithCache(std::vector<OpEntry>& table) {
   OpEntry e{.name = "AttentionWithCache", .covers = {"AttentionWithCache"}};
   e.value = {.element = 1, .compute = 32, .floor = 2};
+  e.tensor_core_roundings = 2;
   e.why = "as Attention";
-  e.cases = {CacheCase({1, 1, 1, 1, 1}, {1}), CacheCase({2, 5, 4, 2, 3}, {1, 1, 1, 1, 1}),
-             CacheCase({1, 71, 2, 1, 8}, {40, 31}), CacheCase({2, 7, 2, 2, 4}, {3, 0, 4})};
+  e.cases = {CacheCase({1, 1, 1, 1, 1}, {1}),           CacheCase({2, 5, 4, 2, 3}, {1, 1, 1, 1, 1}),
+             CacheCase({1, 71, 2, 1, 8}, {40, 31}),     CacheCase({2, 7, 2, 2, 4}, {3, 0, 4}),
+             CacheCase({1, 2, 1, 1, 64}, {1, 1}),       CacheCase({1, 67, 2, 2, 64}, {66, 1}),
+             CacheCase({2, 65, 6, 2, 16}, {64, 1}),     CacheCase({1, 129, 8, 1, 8}, {128, 1}),
+             CacheCase({1, 131, 2, 2, 7}, {128, 2, 1}), CacheCase({1, 40, 1, 1, 128}, {37, 3}),
+             CacheCase({1, 35, 2, 1, 256}, {34, 1}),    CacheCase({1, 34, 1, 1, 160}, {32, 2}),
+             CacheCase({3, 20, 2, 1, 80}, {17, 3}),     CacheCase({1, 300, 2, 1, 8}, {292, 8}),
+             CacheCase({1, 260, 1, 1, 16}, {259, 1}),   CacheCase({1, 100, 4, 4, 12}, {96, 4}),
+             CacheCase({2, 90, 12, 4, 4}, {89, 1}),     CacheCase({1, 33, 3, 3, 5}, {16, 16, 1}),
+             CacheCase({1, 83, 4, 2, 8, false}, {83}),  CacheCase({1, 600, 2, 2, 8}, {599, 1}),
+             CacheCase({2, 23, 16, 2, 8}, {20, 1, 2})};
   const auto call = [](std::vector<int64_t> keys, std::vector<int64_t> values, int64_t past) {
     return [=](Device& d) {
       Tensor k = F32(d, keys), v = F32(d, values);
