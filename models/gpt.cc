@@ -8,10 +8,10 @@
 #include "absl/strings/str_join.h"
 #include "engine/error.h"
 #include "ops/attention.h"
-#include "ops/cross_entropy.h"
 #include "ops/dropout.h"
 #include "ops/embedding.h"
 #include "ops/linear.h"
+#include "ops/linear_cross_entropy.h"
 #include "ops/shape_ops.h"
 
 namespace pando {
@@ -210,9 +210,12 @@ std::vector<Tensor> Gpt::Body(const Tensor& tokens, const StepContext& step) {
   return flow;
 }
 
+Tensor Gpt::BeforeHead(const std::vector<Tensor>& flow) const {
+  return ln_f_.AfterResidual(flow[1], flow[0]).normalized;
+}
+
 Tensor Gpt::Head(const std::vector<Tensor>& flow) const {
-  return Linear(ln_f_.AfterResidual(flow[1], flow[0]).normalized, wte_, Tensor(),
-                WeightLayout::kOutIn);
+  return Linear(BeforeHead(flow), wte_, Tensor(), WeightLayout::kOutIn);
 }
 
 Tensor Gpt::Logits(const Tensor& tokens, const StepContext& step) {
@@ -227,8 +230,9 @@ Tensor Gpt::Loss(const Tensor& tokens, const Tensor& targets, const StepContext&
   return RunUnit(
       head_unit_,
       [this, targets, scale](const std::vector<Tensor>& flow) {
-        return std::vector<Tensor>{CrossEntropyInPlace(
-            Head(flow), targets, {.vocab = config_.vocab_size, .scale = scale})};
+        return std::vector<Tensor>{
+            LinearCrossEntropy(BeforeHead(flow), wte_, targets,
+                               {.loss = {.vocab = config_.vocab_size, .scale = scale}})};
       },
       Body(tokens, step))[0];
 }
@@ -295,11 +299,23 @@ int64_t Gpt::ActivationBytes(int64_t batch, int64_t length, int64_t element_byte
   // and all that a recomputed block had not kept.
   const int64_t kept = config_.layers * (recompute ? 2 * width : block);
   const int64_t at_once = 8 * width + (recompute ? block : 0);
-  const int64_t logits = config_.vocab_size + VocabPadding(config_.vocab_size);
   // In floating point: nobody has checked yet that these sizes make sense.
   const double bytes = static_cast<double>(tokens * element_bytes) *
-                       static_cast<double>(kept + at_once + 2 * width + logits);
+                           static_cast<double>(kept + at_once + 2 * width) +
+                       HeadBytes(tokens, element_bytes);
   return static_cast<int64_t>(std::min(bytes, 0x1p62));
+}
+
+/// Logits of a chunk and, where there are several, the gradients that are kept instead of them.
+double Gpt::HeadBytes(int64_t tokens, int64_t element_bytes) const {
+  const int64_t vocab = config_.vocab_size + VocabPadding(config_.vocab_size);
+  const int64_t chunk = LossChunkRows(tokens, vocab, element_bytes);
+  const auto logits =
+      static_cast<double>(chunk) * static_cast<double>(vocab) * static_cast<double>(element_bytes);
+  if (chunk == tokens) return logits;
+  const auto width = static_cast<double>(config_.width);
+  return logits + static_cast<double>(tokens * element_bytes) * width +
+         static_cast<double>(vocab * int64_t{sizeof(float)}) * width;
 }
 
 }  // namespace pando

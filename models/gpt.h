@@ -58,7 +58,9 @@ class Gpt : public LanguageModel {
  private:
   Tensor Embed(const Tensor& tokens, int64_t first_position, const StepContext& step);
   std::vector<Tensor> Body(const Tensor& tokens, const StepContext& step);
+  Tensor BeforeHead(const std::vector<Tensor>& flow) const;
   Tensor Head(const std::vector<Tensor>& flow) const;
+  double HeadBytes(int64_t tokens, int64_t element_bytes) const;
   void CheckTokens(const Tensor& tokens) const;
 
   GptConfig config_;

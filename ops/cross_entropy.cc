@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "ops/loss_parts.h"
 #include "ops/op_support.h"
 
 namespace pando {
@@ -25,38 +26,6 @@ Sizes CheckShapes(const Tensor& logits, const Tensor& targets, const CrossEntrop
   return {targets.numel(), stride, vocab};
 }
 
-/// scale x sum of the rows' losses, f64 [1].
-Tensor SumLosses(const Tensor& losses, const Tensor& targets, const Sizes& sizes,
-                 const CrossEntropyOptions& options) {
-  Device& device = losses.device();
-  Tensor sum = Tensor::Empty({1}, DType::kF64, device, "loss");
-  Tensor count = Tensor::Empty({1}, DType::kI64, device, "target count");
-  Run(device, cross_entropy_kernels.For(device).loss_sum,
-      LossSumArgs{.losses = losses.data(),
-                  .targets = targets.data<int32_t>(),
-                  .sum = sum.mutable_data<double>(),
-                  .count = count.mutable_data<int64_t>(),
-                  .accumulate = false,
-                  .dtype = losses.dtype(),
-                  .rows = sizes.rows,
-                  .vocab = sizes.vocab,
-                  .ignore_index = options.ignore_index});
-  Run(device, device.vector_kernels().scale,
-      ScaleArgs{.x = sum.mutable_data(),
-                .dtype = DType::kF64,
-                .n = 1,
-                .a = options.scale,
-                .factor = nullptr});
-  return sum;
-}
-
-/// The gradient of the loss as the f32 factor that kernels read from the device.
-Tensor AsFactor(const Tensor& gradient) {
-  Tensor factor = Tensor::Empty({1}, DType::kF32, gradient.device(), "factor");
-  factor.CastFrom(gradient);
-  return factor;
-}
-
 }  // namespace
 
 Tensor CrossEntropy(const Tensor& logits, const Tensor& targets,
@@ -76,7 +45,7 @@ Tensor CrossEntropy(const Tensor& logits, const Tensor& targets,
                               .vocab = sizes.vocab,
                               .stride = sizes.stride,
                               .ignore_index = options.ignore_index});
-  Tensor loss = SumLosses(losses, targets, sizes, options);
+  Tensor loss = SumLosses(losses, targets, sizes.vocab, options);
   if (!Recording({&logits})) return loss;
   const auto backward = [logits = Saved(logits), targets = Saved(targets),
                          logsumexp = Saved(logsumexp), sizes, options](BackwardPass& pass) {
@@ -121,19 +90,10 @@ Tensor CrossEntropyInPlace(Tensor logits, const Tensor& targets,
                             .ignore_index = options.ignore_index,
                             .scale = options.scale,
                             .factor = nullptr});
-  Tensor loss = SumLosses(losses, targets, sizes, options);
+  Tensor loss = SumLosses(losses, targets, sizes.vocab, options);
   Record("cross_entropy", {&logits}, {&loss}, [dx = Saved(logits)](BackwardPass& pass) {
     Tensor gradient = dx.Get();
-    // The loss is mostly what Backward starts from, with a gradient of 1: nothing to multiply.
-    if (!pass.GradientIsOne()) {
-      const Tensor factor = AsFactor(pass.Gradient());
-      Run(gradient.device(), gradient.device().vector_kernels().scale,
-          ScaleArgs{.x = gradient.mutable_data(),
-                    .dtype = gradient.dtype(),
-                    .n = gradient.numel(),
-                    .a = 1.0,
-                    .factor = factor.data<float>()});
-    }
+    TimesLossGradient(pass, gradient);
     pass.Add(0, std::move(gradient));
   });
   return loss;

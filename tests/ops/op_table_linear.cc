@@ -119,10 +119,10 @@ Tensor LinearGeluOracle(const Tensor& x, const Tensor& w, const Tensor& bias, We
 void AddLinearGelu(std::vector<OpEntry>& table) {
   OpEntry e{.name = "LinearGelu", .covers = {"LinearGelu"}};
   // The sum, up to 8, may be rounded before GELU, whose slope stays below 1.13.
-  e.value = {.element = 1, .tensor = 1.13, .compute = 32, .floor = 8};
+  e.value = {.element = 1, .tensor = 1.13, .compute = 16, .floor = 8};
   // Gradients are sums of up to 71 terms, each with a slope of the rounded sum (gelu'' is below
   // 1.2) and a rounding of its own.
-  e.gradient = {.element = 1, .tensor = 2, .compute = 32, .floor = 8};
+  e.gradient = {.element = 1, .tensor = 2, .compute = 16, .floor = 4};
   e.why = "as Linear; what goes into GELU, and its gradient, are rounded to the dtype";
   for (const LinearCase& c : kLinearCases) {
     for (const WeightLayout layout : {WeightLayout::kInOut, WeightLayout::kOutIn}) {
@@ -176,8 +176,8 @@ OpCase MakeFeedForwardCase(const FeedForwardCase& c, WeightLayout layout) {
 
 void AddFeedForward(std::vector<OpEntry>& table) {
   OpEntry e{.name = "FeedForward", .covers = {"FeedForward"}};
-  e.value = {.element = 1, .tensor = 2, .compute = 32, .floor = 8};
-  e.gradient = {.element = 1, .tensor = 4, .compute = 32, .floor = 8};
+  e.value = {.element = 1, .tensor = 2, .compute = 16, .floor = 8};
+  e.gradient = {.element = 1, .tensor = 2, .compute = 16, .floor = 8};
   e.why = "as LinearGelu, whose roundings are summed over up to 64 hidden units";
   const FeedForwardCase cases[] = {
       {{1}, 1, 1, true},         {{5}, 3, 2, false},       {{0, 5}, 3, 2, true},
