@@ -110,6 +110,25 @@ struct TakesMin {
 using MaxMath = SelectMath<TakesMax>;
 using MinMath = SelectMath<TakesMin>;
 
+/// body(the struct above that belongs to `op`).
+template <typename Body>
+PANDO_HOST_DEVICE PANDO_ALWAYS_INLINE void DispatchBinary(BinaryOp op, const Body& body) {
+  switch (op) {
+    case BinaryOp::kAdd:
+      return body(AddMath{});
+    case BinaryOp::kSub:
+      return body(SubMath{});
+    case BinaryOp::kMul:
+      return body(MulMath{});
+    case BinaryOp::kDiv:
+      return body(DivMath{});
+    case BinaryOp::kMax:
+      return body(MaxMath{});
+    case BinaryOp::kMin:
+      return body(MinMath{});
+  }
+}
+
 /// Whether a op b.
 template <CompareOp kOp, typename V>
 PANDO_HOST_DEVICE inline bool Holds(V a, V b) {

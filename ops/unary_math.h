@@ -4,6 +4,7 @@
 // gradient of x from that of y and what SavedBy(op) says was saved.
 
 #include "engine/types.h"
+#include "ops/kernels/unary.h"
 #include "ops/math.h"
 
 namespace pando {
@@ -129,5 +130,32 @@ struct ReciprocalMath {
     return -dy * y * y;
   }
 };
+
+/// body(the struct above that belongs to `op`).
+template <typename Body>
+PANDO_HOST_DEVICE PANDO_ALWAYS_INLINE void DispatchUnary(UnaryOp op, const Body& body) {
+  switch (op) {
+    case UnaryOp::kExp:
+      return body(ExpMath{});
+    case UnaryOp::kLog:
+      return body(LogMath{});
+    case UnaryOp::kNeg:
+      return body(NegMath{});
+    case UnaryOp::kSqrt:
+      return body(SqrtMath{});
+    case UnaryOp::kTanh:
+      return body(TanhMath{});
+    case UnaryOp::kSigmoid:
+      return body(SigmoidMath{});
+    case UnaryOp::kSilu:
+      return body(SiluMath{});
+    case UnaryOp::kRelu:
+      return body(ReluMath{});
+    case UnaryOp::kSquare:
+      return body(SquareMath{});
+    case UnaryOp::kReciprocal:
+      return body(ReciprocalMath{});
+  }
+}
 
 }  // namespace pando

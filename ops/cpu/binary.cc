@@ -6,24 +6,6 @@
 namespace pando::PANDO_ISA {
 namespace {
 
-template <typename Body>
-void DispatchOp(BinaryOp op, const Body& body) {
-  switch (op) {
-    case BinaryOp::kAdd:
-      return body(AddMath{});
-    case BinaryOp::kSub:
-      return body(SubMath{});
-    case BinaryOp::kMul:
-      return body(MulMath{});
-    case BinaryOp::kDiv:
-      return body(DivMath{});
-    case BinaryOp::kMax:
-      return body(MaxMath{});
-    case BinaryOp::kMin:
-      return body(MinMath{});
-  }
-}
-
 // One inner loop per operation and type; what walks over the pieces is compiled once per type, and
 // calls it by pointer.
 template <typename V, typename Y>
@@ -56,7 +38,7 @@ void Forward(const BinaryArgs& args, void* /*stream*/) {
   DispatchFloating("binary", args.dtype, [&](auto tag) {
     using T = decltype(tag);
     PieceLoop<ComputeType<T>, T> loop = nullptr;
-    DispatchOp(args.op, [&](auto math) { loop = ValueLoop<T, decltype(math)>; });
+    DispatchBinary(args.op, [&](auto math) { loop = ValueLoop<T, decltype(math)>; });
     ForEachPiece<T>(args.a, args.b, static_cast<T*>(args.y), args.index, loop);
   });
 }
@@ -98,7 +80,7 @@ void Backward(const BinaryBackwardArgs& args, void* /*stream*/) {
     using T = decltype(tag);
     using C = ComputeType<T>;
     GradientLoop<C> loop = nullptr;
-    DispatchOp(args.op, [&](auto math) {
+    DispatchBinary(args.op, [&](auto math) {
       using Math = decltype(math);
       loop = args.operand == 0 ? GradLoop<C, Math, 0> : GradLoop<C, Math, 1>;
     });

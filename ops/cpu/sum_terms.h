@@ -147,16 +147,6 @@ void TakeTerms(const ReduceIndex<N>& index, Terms<N, C> terms, Interval outputs,
             });
 }
 
-// Whether rows of outputs make the better inner loop: longer, or else closer in memory.
-template <int N>
-bool AcrossRows(const ReduceIndex<N>& index) {
-  constexpr int64_t kShort = 16;
-  const int64_t kept = index.kept.size[index.kept.rank - 1];
-  const int64_t reduced = index.reduced.size[index.reduced.rank - 1];
-  if (kept < kShort || reduced < kShort) return kept >= reduced;
-  return RowStride(index.kept, 0) <= RowStride(index.reduced, 0);
-}
-
 // out = the sums over index.reduced of `terms`, for every element of index.kept.
 template <int N, typename C>
 void SumTerms(const ReduceIndex<N>& index, Terms<N, C> terms, const SumOutput& out) {

@@ -6,32 +6,6 @@
 namespace pando::PANDO_ISA {
 namespace {
 
-template <typename Body>
-void DispatchOp(UnaryOp op, const Body& body) {
-  switch (op) {
-    case UnaryOp::kExp:
-      return body(ExpMath{});
-    case UnaryOp::kLog:
-      return body(LogMath{});
-    case UnaryOp::kNeg:
-      return body(NegMath{});
-    case UnaryOp::kSqrt:
-      return body(SqrtMath{});
-    case UnaryOp::kTanh:
-      return body(TanhMath{});
-    case UnaryOp::kSigmoid:
-      return body(SigmoidMath{});
-    case UnaryOp::kSilu:
-      return body(SiluMath{});
-    case UnaryOp::kRelu:
-      return body(ReluMath{});
-    case UnaryOp::kSquare:
-      return body(SquareMath{});
-    case UnaryOp::kReciprocal:
-      return body(ReciprocalMath{});
-  }
-}
-
 template <typename T, typename F>
 void Map(int64_t n, const void* x_data, void* y_data, const F& f) {
   const T* x = static_cast<const T*>(x_data);
@@ -44,7 +18,7 @@ void Map(int64_t n, const void* x_data, void* y_data, const F& f) {
 
 void Forward(const UnaryArgs& args, void* /*stream*/) {
   DispatchFloating("unary", args.dtype, [&](auto tag) {
-    DispatchOp(args.op, [&](auto math) {
+    DispatchUnary(args.op, [&](auto math) {
       Map<decltype(tag)>(args.n, args.x, args.y, [math](auto x) { return math.Value(x); });
     });
   });
@@ -68,7 +42,7 @@ void Backward(const UnaryBackwardArgs& args, void* /*stream*/) {
   // What is not read may be null.
   if (SavedBy(args.op) == UnarySaves::kNothing) read.saved = args.dy;
   DispatchFloating("unary backward", args.dtype, [&](auto tag) {
-    DispatchOp(args.op, [&](auto math) { BackwardTyped<decltype(tag)>(read, math); });
+    DispatchUnary(args.op, [&](auto math) { BackwardTyped<decltype(tag)>(read, math); });
   });
 }
 

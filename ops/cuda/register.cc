@@ -6,15 +6,21 @@ namespace pando {
 namespace {
 
 bool RegisterAll() {
-  attention_kernels.Register(DeviceType::kCuda, kCudaAttention);
-  column_sums_kernels.Register(DeviceType::kCuda, kCudaColumnSums);
-  cross_entropy_kernels.Register(DeviceType::kCuda, kCudaCrossEntropy);
-  dropout_kernels.Register(DeviceType::kCuda, kCudaDropout);
-  embedding_kernels.Register(DeviceType::kCuda, kCudaEmbedding);
-  gelu_kernels.Register(DeviceType::kCuda, kCudaGelu);
-  layer_norm_kernels.Register(DeviceType::kCuda, kCudaLayerNorm);
-  matmul_kernels.Register(DeviceType::kCuda, kCudaMatmul);
-  softmax_kernels.Register(DeviceType::kCuda, kCudaSoftmax);
+  constexpr DeviceType kCuda = DeviceType::kCuda;
+  attention_kernels.Register(kCuda, kCudaAttention);
+  binary_kernels.Register(kCuda, kCudaBinary);
+  column_sums_kernels.Register(kCuda, kCudaColumnSums);
+  copy_kernels.Register(kCuda, kCudaCopy);
+  cross_entropy_kernels.Register(kCuda, kCudaCrossEntropy);
+  dropout_kernels.Register(kCuda, kCudaDropout);
+  embedding_kernels.Register(kCuda, kCudaEmbedding);
+  gelu_kernels.Register(kCuda, kCudaGelu);
+  layer_norm_kernels.Register(kCuda, kCudaLayerNorm);
+  matmul_kernels.Register(kCuda, kCudaMatmul);
+  reduce_kernels.Register(kCuda, kCudaReduce);
+  softmax_kernels.Register(kCuda, kCudaSoftmax);
+  unary_kernels.Register(kCuda, kCudaUnary);
+  where_kernels.Register(kCuda, kCudaWhere);
   return true;
 }
 

@@ -35,6 +35,19 @@ constexpr int64_t SumScratch(int64_t outputs, int64_t reduced) {
   return chunks.count > 1 ? chunks.count * outputs : 0;
 }
 
+/// Whether rows of outputs make the better inner loop of a reduction than rows of what is reduced:
+/// being longer, or else (by operand 0) closer in memory.
+template <int N>
+PANDO_HOST_DEVICE inline bool AcrossRows(const ReduceIndex<N>& index) {
+  constexpr int64_t kShort = 16;
+  const int64_t k = index.kept.rank - 1;
+  const int64_t r = index.reduced.rank - 1;
+  if (index.kept.size[k] < kShort || index.reduced.size[r] < kShort) {
+    return index.kept.size[k] >= index.reduced.size[r];
+  }
+  return index.kept.stride[0][k] <= index.reduced.stride[0][r];
+}
+
 /// Where sums go: y = sum / divisor, or y += sum / divisor. Terms are added in f32 (f64 for f64) in
 /// runs of at most 256 and those sums in f64, so that the error does not grow with the length;
 /// one rounding to y. A sum of nothing is 0.

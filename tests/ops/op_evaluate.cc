@@ -212,10 +212,12 @@ void ExpectWithin(const HostTensor& got, const HostTensor& want, const Bound& bo
   for (const double w : want.values) largest = std::max(largest, std::fabs(w));
   const double u_t = UnitRoundoffOf(dtype);
   const double u_c = dtype == DType::kF64 ? u_t : UnitRoundoff<float>();
+  // Half of f16's least step: what a rounding amounts to where values are subnormal.
+  const double tiny = dtype == DType::kF16 ? 0x1p-25 * (bound.element + bound.tensor) : 0;
   for (size_t i = 0; i < want.values.size(); ++i) {
     const double w = want.values[i];
     const double tolerance = (bound.element * std::fabs(w) + bound.tensor * largest) * u_t +
-                             bound.compute * largest * u_c;
+                             bound.compute * largest * u_c + tiny;
     ASSERT_NEAR(got.values[i], w, tolerance) << what << " at " << i << " of " << DimsName(want.dims)
                                              << " in " << Name(dtype) << ", largest " << largest;
   }

@@ -11,7 +11,13 @@
 namespace pando {
 namespace {
 
-const std::vector<std::vector<int64_t>> kShapes = {{1}, {0}, {7}, {3, 0, 2}, {2, 3, 5}, {13, 37}};
+// Nothing, one element, primes, one short of and one past the 16 bytes that a GPU loads at once,
+// several of its blocks, all six dimensions.
+const std::vector<std::vector<int64_t>> kShapes = {
+    {1},       {0},       {2},       {3},           {7},
+    {8},       {9},       {31},      {64},          {257},
+    {1031},    {2049},    {5003},    {3, 0, 2},     {13, 37},
+    {1, 1, 1}, {2, 3, 5}, {16, 128}, {4, 1, 3, 11}, {2, 1, 3, 2, 1, 5}};
 
 OpFunction Call(Tensor (*op)(const Tensor&)) {
   return [op](const std::vector<Tensor>& x) { return std::vector<Tensor>{op(x[0])}; };
@@ -174,14 +180,14 @@ struct BinaryRow {
   const char* why;
 };
 
-// Of up to ten terms of magnitudes up to 2.
-const Bound kFewTerms = {.element = 1, .compute = 4, .floor = 2};
+// Of some hundred terms of magnitudes up to 2, added in f32 in runs of up to 256.
+const Bound kSumOfTerms = {.element = 1, .compute = 16, .floor = 2};
 const char kOneRounding[] =
-    "one rounding; the gradient of a broadcast operand is a sum, in f32 for so few terms";
+    "one rounding; the gradient of a broadcast operand is a sum, in f32 in runs of up to 256";
 const BinaryRow kBinary[] = {
-    {"Add", Add, [](double a, double b) { return a + b; }, kFewTerms, kOneRounding},
-    {"Sub", Sub, [](double a, double b) { return a - b; }, kFewTerms, kOneRounding},
-    {"Mul", Mul, [](double a, double b) { return a * b; }, kFewTerms, kOneRounding},
+    {"Add", Add, [](double a, double b) { return a + b; }, kSumOfTerms, kOneRounding},
+    {"Sub", Sub, [](double a, double b) { return a - b; }, kSumOfTerms, kOneRounding},
+    {"Mul", Mul, [](double a, double b) { return a * b; }, kSumOfTerms, kOneRounding},
     {"Div",
      Div,
      [](double a, double b) { return a / b; },
@@ -192,10 +198,31 @@ const BinaryRow kBinary[] = {
 struct ShapePair {
   std::vector<int64_t> a, b;
 };
+// Broadcasts in every position; rows of whole 16 bytes and others; sums (the gradients) along rows,
+// across them, of everything, of few and of many terms.
 const ShapePair kPairs[] = {
-    {{1}, {1}},       {{0}, {0}},       {{13, 37}, {13, 37}},       {{5, 7}, {7}},
-    {{7}, {5, 7}},    {{5, 1}, {1, 7}}, {{2, 3, 5}, {3, 1}},        {{4, 3, 5}, {}},
-    {{3, 1}, {3, 0}}, {{1}, {0}},       {{2, 1, 3, 1}, {5, 1, 67}},
+    {{1}, {1}},
+    {{0}, {0}},
+    {{13, 37}, {13, 37}},
+    {{5, 7}, {7}},
+    {{7}, {5, 7}},
+    {{5, 1}, {1, 7}},
+    {{2, 3, 5}, {3, 1}},
+    {{4, 3, 5}, {}},
+    {{3, 1}, {3, 0}},
+    {{1}, {0}},
+    {{2, 1, 3, 1}, {5, 1, 67}},
+    {{4099}, {4099}},
+    {{2053}, {1}},
+    {{}, {1024}},
+    {{3, 264}, {264}},
+    {{3, 520}, {3, 1}},
+    {{1, 16}, {72, 1}},
+    {{149, 24}, {24}},
+    {{4, 1, 8}, {4, 6, 8}},
+    {{2, 8, 1, 8}, {8, 5, 1}},
+    {{2, 1, 2, 1, 3, 1}, {1, 3, 1, 2, 1, 8}},
+    {{2, 3, 2, 3, 2, 5}, {3, 1, 3, 1, 5}},
 };
 
 /// b away from 0, so that it can divide.

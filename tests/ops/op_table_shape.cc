@@ -44,7 +44,21 @@ void AddPermute(std::vector<OpEntry>& table) {
              PermuteCase({2, 3, 5}, {2, 0, 1}),
              PermuteCase({2, 3, 5, 7}, {0, 2, 1, 3}),
              PermuteCase({13, 37}, {1, 0}),
-             PermuteCase({}, {})};
+             PermuteCase({}, {}),
+             PermuteCase({64, 64}, {1, 0}),
+             PermuteCase({65, 130}, {1, 0}),
+             PermuteCase({16, 17}, {1, 0}),
+             PermuteCase({200, 15}, {1, 0}),
+             PermuteCase({3, 40, 72}, {0, 2, 1}),
+             PermuteCase({3, 40, 72}, {2, 1, 0}),
+             PermuteCase({2, 7, 3, 8}, {0, 2, 1, 3}),
+             PermuteCase({2, 16, 4, 64}, {0, 2, 1, 3}),
+             PermuteCase({17, 5, 19}, {2, 0, 1}),
+             PermuteCase({4, 1, 9}, {1, 2, 0}),
+             PermuteCase({2, 3, 20, 3, 18}, {4, 1, 3, 0, 2}),
+             PermuteCase({2, 3, 2, 3, 2, 3}, {5, 3, 1, 4, 2, 0}),
+             PermuteCase({2, 3, 2, 3, 2, 8}, {4, 2, 0, 3, 1, 5}),
+             PermuteCase({1031}, {0})};
   e.errors = {
       {"not a permutation",
        [](Device& d) {
@@ -68,7 +82,16 @@ void AddPermute(std::vector<OpEntry>& table) {
 
 void AddTranspose(std::vector<OpEntry>& table) {
   OpEntry e{.name = "Transpose", .covers = {"Transpose"}, .why = kCopies};
-  for (const Dimensions& dims : {Dimensions{1, 1}, {0, 3}, {13, 37}, {2, 3, 5}, {2, 0, 3, 7}}) {
+  for (const Dimensions& dims : {Dimensions{1, 1}, {0, 3},
+                                 {13, 37},         {2, 3, 5},
+                                 {2, 0, 3, 7},     {1, 8},
+                                 {8, 1},           {2, 2},
+                                 {7, 8},           {16, 16},
+                                 {15, 200},        {31, 33},
+                                 {64, 64},         {63, 65},
+                                 {130, 70},        {3, 17, 40},
+                                 {2, 2, 64, 16},   {1, 1, 2, 96, 20},
+                                 {5, 1, 9, 1},     {2, 1, 2, 3, 19, 23}}) {
     Dimensions permutation(dims.size());
     std::iota(permutation.begin(), permutation.end(), 0);
     std::swap(permutation[dims.size() - 1], permutation[dims.size() - 2]);
@@ -113,10 +136,30 @@ OpCase SliceCase(const Dimensions& dims, int64_t dim, int64_t start, int64_t len
 void AddSlice(std::vector<OpEntry>& table) {
   OpEntry e{.name = "Slice", .covers = {"Slice"}};
   e.why = "copies; the gradient lands in zeros";
-  e.cases = {SliceCase({1}, 0, 0, 1),        SliceCase({5}, 0, 2, 0),
-             SliceCase({0, 3}, 1, 1, 2),     SliceCase({2, 3, 5}, 1, 1, 2),
-             SliceCase({2, 3, 5}, -1, 0, 3), SliceCase({13, 37}, 0, 5, 7),
-             SliceCase({13, 37}, 1, 36, 1)};
+  e.cases = {SliceCase({1}, 0, 0, 1),
+             SliceCase({5}, 0, 2, 0),
+             SliceCase({0, 3}, 1, 1, 2),
+             SliceCase({2, 3, 5}, 1, 1, 2),
+             SliceCase({2, 3, 5}, -1, 0, 3),
+             SliceCase({13, 37}, 0, 5, 7),
+             SliceCase({13, 37}, 1, 36, 1),
+             SliceCase({1031}, 0, 8, 1000),
+             SliceCase({8}, 0, 0, 8),
+             SliceCase({16}, 0, 7, 9),
+             SliceCase({3, 16}, 1, 8, 8),
+             SliceCase({3, 16}, 1, 1, 8),
+             SliceCase({3, 24}, 1, 16, 7),
+             SliceCase({64, 96}, 1, 32, 32),
+             SliceCase({9, 8}, 0, 1, 7),
+             SliceCase({4, 6, 8}, 1, 2, 3),
+             SliceCase({4, 6, 8}, 2, 0, 1),
+             SliceCase({4, 6, 8, 2}, 2, 4, 4),
+             SliceCase({2, 3, 2, 3, 2, 8}, 3, 1, 1),
+             SliceCase({2, 3, 2, 3, 2, 3}, -1, 1, 2),
+             SliceCase({1, 1, 7}, 0, 0, 1),
+             SliceCase({2, 9, 5}, 2, 2, 3),
+             SliceCase({7, 1, 16}, 0, 3, 3),
+             SliceCase({257}, 0, 1, 255)};
   e.errors = {
       {"beyond the end",
        [](Device& d) {
@@ -175,7 +218,21 @@ void AddConcat(std::vector<OpEntry>& table) {
              ConcatCase({{7}, {1}, {13}}, -1),
              ConcatCase({{1, 5, 2}, {3, 5, 2}}, 0),
              ConcatCase({{3, 2, 5}, {3, 4, 5}}, 1),
-             ConcatCase({{0, 3}, {0, 3}}, 1)};
+             ConcatCase({{0, 3}, {0, 3}}, 1),
+             ConcatCase({{8}, {8}}, 0),
+             ConcatCase({{1031}, {3}, {1000}}, 0),
+             ConcatCase({{2, 8}, {2, 16}}, 1),
+             ConcatCase({{3, 9}, {3, 8}}, 1),
+             ConcatCase({{64, 32}, {64, 32}, {64, 32}}, 1),
+             ConcatCase({{1, 7}, {0, 7}, {2, 7}}, 0),
+             ConcatCase({{5, 1}, {5, 1}}, 1),
+             ConcatCase({{2, 3, 8}, {2, 1, 8}}, 1),
+             ConcatCase({{2, 3, 7}, {2, 3, 1}}, 2),
+             ConcatCase({{4, 2, 3, 5}, {4, 7, 3, 5}}, 1),
+             ConcatCase({{1, 1, 1, 1}, {1, 1, 1, 1}}, 2),
+             ConcatCase({{2, 1, 2, 3, 2, 8}, {2, 4, 2, 3, 2, 8}}, 1),
+             ConcatCase({{2, 2, 2, 3, 2, 3}, {2, 2, 2, 3, 2, 4}}, 5),
+             ConcatCase({{17, 24}, {1, 24}}, 0)};
   e.errors = {
       {"sizes",
        [](Device& d) {
@@ -227,11 +284,19 @@ OpCase CastCase(const Dimensions& dims, DType dtype) {
 void AddCast(std::vector<OpEntry>& table) {
   OpEntry e{.name = "Cast", .covers = {"Cast"}};
   e.why = "values and weights are exact in all dtypes";
-  for (const DType dtype :
-       {DType::kF32, DType::kBF16, DType::kF16, DType::kF64, DType::kI32, DType::kI64}) {
-    for (const Dimensions& dims : {Dimensions{1}, {0}, {3, 37}}) {
+  const std::vector<DType> dtypes = {DType::kF32, DType::kBF16, DType::kF16,
+                                     DType::kF64, DType::kI32,  DType::kI64};
+  for (const DType dtype : dtypes) {
+    for (const Dimensions& dims : {Dimensions{1}, {0}, {3, 37}, {2051}}) {
       e.cases.push_back(CastCase(dims, dtype));
     }
+  }
+  // One dtype after the other, on further shapes.
+  const std::vector<Dimensions> shapes = {
+      {2},   {3},   {7},   {8},    {9},    {13},    {16},   {31},          {64},
+      {257}, {509}, {512}, {5, 8}, {8, 3}, {2, 16}, {1, 1}, {2, 3, 5, 11}, {2, 1, 3, 2, 1, 5}};
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    e.cases.push_back(CastCase(shapes[i], dtypes[i % dtypes.size()]));
   }
   e.errors = {{"undefined", [](Device&) { Cast(Tensor(), DType::kBF16); }, {"cast", "undefined"}},
               {"undefined to its own",
@@ -255,6 +320,9 @@ void AddReshape(std::vector<OpEntry>& table) {
   OpEntry e{.name = "Reshape", .covers = {"Reshape"}, .why = kCopies};
   e.cases = {ReshapeCase({1}, {}, {}), ReshapeCase({2, 3}, {3, -1}, {3, 2}),
              ReshapeCase({0, 3}, {5, 0}, {5, 0}), ReshapeCase({2, 3, 5}, {30}, {30})};
+  for (int64_t n = 1; n <= 16; ++n) {
+    e.cases.push_back(ReshapeCase({n, 6, 1}, {2, -1, 3}, {2, n, 3}));
+  }
   e.errors = {
       {"another count",
        [](Device& d) {

@@ -47,10 +47,11 @@ TEST_P(OpTableTest, EqualsItsOracleInF64) {
   }
 }
 
-/// The projection of all outputs, as a function of the inputs.
-double Projection(const OpCase& c, const HostTensors& inputs) {
+/// The projection of all outputs, as a function of the inputs. Wider than f64, so that the
+/// differences between such sums of thousands of terms are exact enough.
+long double Projection(const OpCase& c, const HostTensors& inputs) {
   const HostTensors outputs = Forward(c, inputs);
-  double sum = 0;
+  long double sum = 0;
   for (size_t k = 0; k < outputs.size(); ++k) {
     for (size_t i = 0; i < outputs[k].values.size(); ++i) {
       sum += outputs[k].values[i] *
@@ -72,7 +73,8 @@ double DirectionalSlope(const OpCase& c, const HostTensors& direction) {
     }
     return Projection(c, x);
   };
-  return (8 * (at(kStep) - at(-kStep)) - (at(2 * kStep) - at(-2 * kStep))) / (12 * kStep);
+  return static_cast<double>((8 * (at(kStep) - at(-kStep)) - (at(2 * kStep) - at(-2 * kStep))) /
+                             (12 * kStep));
 }
 
 /// Directions to differentiate in: one that takes in everything, and single elements, of each input
