@@ -40,7 +40,8 @@ struct OpCase {
   double additions = 0;
   /// False where outputs have no gradients (comparisons).
   bool differentiable = true;
-  /// False where the function has a kink at the inputs, or is no smooth function of f64 at all.
+  /// False where the function has a kink at the inputs, is no smooth function of f64 at all, or
+  /// sums so much that differences show its rounding alone.
   bool smooth = true;
 };
 

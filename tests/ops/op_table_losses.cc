@@ -120,6 +120,20 @@ OpEntry LossEntry(const char* function, Loss loss) {
       {{2, 1031}, {}},
       {{7, 41}, {.vocab = 37, .ignore_index = -100}, true},
       {{5, 11}, {.vocab = 11, .ignore_index = 3}, true},
+      // Rows of whole packs of 16 bytes or not, on one warp of a GPU or many, in one turn or more.
+      {{3, 8}, {}},
+      {{2, 16}, {.vocab = 13}},
+      {{17, 64}, {.scale = 0.5}, true},
+      {{5, 31}, {}},
+      {{9, 24}, {.vocab = 17, .ignore_index = -1}, true},
+      {{2, 768}, {.scale = 0.5}},
+      {{3, 1032}, {.vocab = 1027}},
+      {{1, 4096}, {.vocab = 4095}},
+      {{2, 4104}, {.vocab = 4097, .scale = 0.5}},
+      {{1, 8200}, {}},
+      {{2, 4099}, {.vocab = 4098}},
+      {{300, 16}, {.scale = 0.01}, true},
+      {{1, 50304}, {.vocab = 50257}},
   };
   for (const LossCase& c : cases) e.cases.push_back(MakeLossCase(c, loss));
   return e;

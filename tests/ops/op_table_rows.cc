@@ -18,6 +18,12 @@ namespace {
 using Dimensions = std::vector<int64_t>;
 using Tensors = std::vector<Tensor>;
 
+// Rows of whole packs of 16 bytes or not, that a GPU gives to a warp or a block, keeps in registers
+// or, the longest, reads again; and so many that partial sums have several rows to a thread.
+const std::vector<Dimensions> kWideRows = {{3, 8},     {17, 64},  {5, 31},   {2, 768}, {3, 1280},
+                                           {1, 2056},  {2, 4100}, {2, 4099}, {65, 24}, {9, 129},
+                                           {1, 16392}, {7, 520},  {4500, 8}};
+
 Tensor LayerNormOracle(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {
   const Tensor d = Sub(x, Mean(x, {-1}, true));
   const Tensor rstd = Reciprocal(Sqrt(Affine(Mean(Square(d), {-1}, true), 1, eps)));
@@ -29,12 +35,15 @@ Tensor LayerNormOracle(const Tensor& x, const Tensor& weight, const Tensor& bias
 // the mean's is taken relative to x. What is summed over rows has up to 13 terms.
 const Bound kNormValue = {.element = 1, .compute = 8, .floor = 2};
 const Bound kNormGradient = {.element = 1, .compute = 8, .floor = 4};
+// The error of a long row's mean enters all of its elements alike: too much for differences.
+bool IsSmoothNorm(const Dimensions& dims) { return dims.back() < 4096; }
 const char kNormWhy[] =
     "all in f32, at magnitudes of a few; one rounding of results and of sums over rows";
 
 OpCase LayerNormCase(const Dimensions& dims, bool bias, double eps) {
   OpCase c{.name = absl::StrCat(DimsName(dims), bias ? "" : " no bias", " eps ", eps),
-           .inputs = {Spread(dims, -2, 3, 1), Spread({dims.back()}, 0.5, 1.5, 2)}};
+           .inputs = {Spread(dims, -2, 3, 1), Spread({dims.back()}, 0.5, 1.5, 2)},
+           .smooth = IsSmoothNorm(dims)};
   if (bias) c.inputs.push_back(Spread({dims.back()}, -1, 1, 3));
   const auto with = [bias](const Tensors& x) { return bias ? x[2] : Tensor(); };
   c.run = [=](const Tensors& x) { return Tensors{LayerNorm(x[0], x[1], with(x), eps)}; };
@@ -72,6 +81,7 @@ void AddLayerNorm(std::vector<OpEntry>& table) {
     }
   }
   e.cases.push_back(LayerNormCase({3, 0}, true, 1e-5));
+  for (const Dimensions& dims : kWideRows) e.cases.push_back(LayerNormCase(dims, true, 1e-5));
   // The sums of one call are added to those of another, for one of the two or for both, or have one
   // place.
   e.cases.push_back(SharedCase("weight of two layers", 1, {1, 2}, {1, 3}));
@@ -116,7 +126,8 @@ Tensors Select(const Tensor& sum, const Tensor& normalized, Used used) {
 OpCase ResidualCase(const Dimensions& dims, Used used, const char* name) {
   OpCase c{.name = absl::StrCat(DimsName(dims), name),
            .inputs = {Spread(dims, -2, 2, 1), Spread(dims, -2, 2, 2),
-                      Spread({dims.back()}, 0.5, 1.5, 3), Spread({dims.back()}, -1, 1, 4)}};
+                      Spread({dims.back()}, 0.5, 1.5, 3), Spread({dims.back()}, -1, 1, 4)},
+           .smooth = IsSmoothNorm(dims)};
   c.run = [used](const Tensors& x) {
     const auto y = ResidualLayerNorm(x[0], x[1], x[2], x[3], 0.25);
     return Select(y.sum, y.normalized, used);
@@ -134,9 +145,10 @@ void AddResidualLayerNorm(std::vector<OpEntry>& table) {
   e.value = {.element = 1, .tensor = 1, .compute = 8, .floor = 2};
   e.gradient = {.element = 1, .tensor = 1, .compute = 8, .floor = 4};
   e.why = "the sum, rounded, is what is normalised: half a unit of up to 4 enters everything";
-  for (const Dimensions& dims : {Dimensions{1}, {0, 5}, {2, 3, 7}, {13, 67}}) {
+  for (const Dimensions& dims : {Dimensions{1}, {0, 5}, {2, 3, 7}, {13, 67}, {1, 16}}) {
     e.cases.push_back(ResidualCase(dims, Used::kBoth, ""));
   }
+  for (const Dimensions& dims : kWideRows) e.cases.push_back(ResidualCase(dims, Used::kBoth, ""));
   e.cases.push_back(ResidualCase({5, 13}, Used::kNormalized, " sum unused"));
   OpCase twice = ResidualCase({3, 11}, Used::kBoth, " x is the residual");
   twice.inputs.erase(twice.inputs.begin());
@@ -172,7 +184,9 @@ void AddGelu(std::vector<OpEntry>& table) {
   e.value = {.element = 1, .compute = 4};
   e.gradient = {.element = 1, .compute = 8};
   e.why = "some ulp in f32, and one rounding";
-  for (const Dimensions& dims : {Dimensions{1}, {}, {0}, {3, 0}, {2, 3, 5}, {13, 37}}) {
+  std::vector<Dimensions> shapes = {{1}, {}, {0}, {3, 0}, {2, 3, 5}, {13, 37}, {8}, {1, 50304}};
+  shapes.insert(shapes.end(), kWideRows.begin(), kWideRows.end());
+  for (const Dimensions& dims : shapes) {
     e.cases.push_back({.name = DimsName(dims),
                        .inputs = {Spread(dims, -4, 4)},
                        .run = [](const Tensors& x) { return Tensors{Gelu(x[0])}; },
@@ -207,6 +221,11 @@ void AddBiasGelu(std::vector<OpEntry>& table) {
       e.cases.push_back(BiasGeluCase(dims, reuse));
     }
   }
+  bool reuse = false;
+  for (const Dimensions& dims : kWideRows) e.cases.push_back(BiasGeluCase(dims, reuse = !reuse));
+  for (const Dimensions& dims : {Dimensions{300, 8}, {33, 5}, {40, 264}}) {
+    e.cases.push_back(BiasGeluCase(dims, false));
+  }
   e.errors = {
       {"bias",
        [](Device& d) {
@@ -226,10 +245,14 @@ void AddBiasGelu(std::vector<OpEntry>& table) {
 
 void AddSoftmax(std::vector<OpEntry>& table) {
   OpEntry e{.name = "Softmax", .covers = {"Softmax"}};
-  e.value = {.element = 1, .compute = 4};
+  e.value = {.element = 1, .compute = 8};
   e.gradient = {.element = 2, .tensor = 2, .compute = 8, .floor = 0.25};
-  e.why = "f32; backward reads y as stored: y's rounding enters y (dy - sum of y dy) twice";
-  for (const Dimensions& dims : {Dimensions{1}, {0}, {3, 0}, {0, 3}, {7, 1}, {2, 3, 5}, {13, 67}}) {
+  e.why =
+      "f32, sums of up to 16392 terms; backward reads y as stored: y's rounding enters y (dy - sum "
+      "of y dy) twice";
+  std::vector<Dimensions> shapes = {{1}, {0}, {3, 0}, {0, 3}, {7, 1}, {2, 3, 5}, {13, 67}, {8}};
+  shapes.insert(shapes.end(), kWideRows.begin(), kWideRows.end());
+  for (const Dimensions& dims : shapes) {
     e.cases.push_back({.name = DimsName(dims),
                        .inputs = {Spread(dims, -4, 4)},
                        .run = [](const Tensors& x) { return Tensors{Softmax(x[0])}; },
@@ -276,6 +299,7 @@ void AddDropout(std::vector<OpEntry>& table) {
   for (const Dimensions& dims : {Dimensions{1}, {0, 3}, {3, 0}, {7}, {2, 3, 5}, {5, 67}}) {
     e.cases.push_back(DropoutCase(dims, 0.3));
   }
+  for (const Dimensions& dims : kWideRows) e.cases.push_back(DropoutCase(dims, 0.1));
   e.cases.push_back(DropoutCase({3, 5}, 0));
   e.errors = {
       {"p of 1",
