@@ -17,7 +17,9 @@
 namespace pando {
 namespace {
 
-constexpr double kInitStd = 0.02;
+// GPT-2's smallest model, and the standard deviation of its initial weights.
+constexpr double kGpt2Width = 768;
+constexpr double kGpt2Std = 0.02;
 // Matrix products like sizes that are multiples of this; GPT-2's 50257 becomes 50304.
 constexpr int64_t kVocabMultiple = 64;
 
@@ -61,6 +63,13 @@ void GptConfig::Check() const {
   Require(width % heads == 0, "gpt: a width of ", width, " does not divide into ", heads,
           " heads; choose a width that is a multiple of the number of heads");
   Require(dropout >= 0 && dropout < 1, "gpt: dropout ", dropout, " is not in [0, 1)");
+  Require(init_std >= 0 && std::isfinite(init_std), "gpt: the initial standard deviation ",
+          init_std, " must be finite and not negative");
+}
+
+double GptConfig::InitStd() const {
+  if (init_std > 0) return init_std;
+  return kGpt2Std * std::sqrt(std::max(1.0, kGpt2Width / static_cast<double>(width)));
 }
 
 std::vector<std::string> GptPresets() {
@@ -91,11 +100,13 @@ class GptBlock : public Module {
       : Module(scope),
         config_(config),
         ln_1_(scope / "ln_1", config.width, config.layer_norm_eps, config.bias),
-        c_attn_(scope / "attn" / "c_attn", config.width, 3 * config.width, kInitStd, config.bias),
+        c_attn_(scope / "attn" / "c_attn", config.width, 3 * config.width, config.InitStd(),
+                config.bias),
         attn_proj_(scope / "attn" / "c_proj", config.width, config.width, ResidualStd(config),
                    config.bias),
         ln_2_(scope / "ln_2", config.width, config.layer_norm_eps, config.bias),
-        c_fc_(scope / "mlp" / "c_fc", config.width, 4 * config.width, kInitStd, config.bias),
+        c_fc_(scope / "mlp" / "c_fc", config.width, 4 * config.width, config.InitStd(),
+              config.bias),
         mlp_proj_(scope / "mlp" / "c_proj", 4 * config.width, config.width, ResidualStd(config),
                   config.bias) {
     unit_ = MakeUnit(name(), scope.registry().parameters(), name() + ".");
@@ -128,7 +139,7 @@ class GptBlock : public Module {
   /// Projections onto the residual stream start smaller, as GPT-2's do, so that its variance does
   /// not grow with depth.
   static double ResidualStd(const GptConfig& config) {
-    return kInitStd / std::sqrt(2.0 * static_cast<double>(config.layers));
+    return config.InitStd() / std::sqrt(2.0 * static_cast<double>(config.layers));
   }
 
   double DropoutOf(const StepContext& step) const { return step.training ? config_.dropout : 0.0; }
@@ -164,9 +175,10 @@ Gpt::Gpt(const Scope& scope, const GptConfig& config)
     : LanguageModel(scope),
       config_(Checked(config)),
       wte_(scope / "wte", "weight", {config.vocab_size, config.width},
-           Initializer::Normal(0, kInitStd), WeightDecay::kYes, VocabPadding(config.vocab_size)),
+           Initializer::Normal(0, config.InitStd()), WeightDecay::kYes,
+           VocabPadding(config.vocab_size)),
       wpe_(scope / "wpe", "weight", {config.context, config.width},
-           Initializer::Normal(0, kInitStd), WeightDecay::kYes),
+           Initializer::Normal(0, config.InitStd()), WeightDecay::kYes),
       blocks_(scope / "h", config.layers, config),
       ln_f_(scope / "ln_f", config.width, config.layer_norm_eps, config.bias) {
   embedding_unit_ = Unit{"embedding", {&wte_, &wpe_}, false};

@@ -27,6 +27,11 @@ void AddModelOptions(CLI::App& c, TrainOptions& o) {
   c.add_option("--width", o.gpt.width, "embedding width")->group(group);
   c.add_option("--context", o.gpt.context, "tokens of a sequence")->group(group);
   c.add_option("--dropout", o.gpt.dropout, "probability")->capture_default_str()->group(group);
+  c.add_option("--init-std", o.gpt.init_std,
+               "standard deviation of initial weights; default: GPT-2's 0.02, times sqrt(768 / "
+               "width) for narrower models")
+      ->check(CLI::PositiveNumber)
+      ->group(group);
   c.add_flag("--no-bias", o.no_bias, "no biases in linear layers and layer norms")->group(group);
   c.add_option("--init-from", o.init_from, "Hugging Face GPT-2 folder to start from")->group(group);
 }
@@ -166,7 +171,8 @@ void CompleteTrainOptions(const CLI::App& command, TrainOptions& o) {
   o.gpt.bias = !o.no_bias;
   TrainerOptions& t = o.trainer;
   if (!o.init_from.empty()) {
-    for (const char* option : {"--model", "--layers", "--heads", "--width", "--no-bias"}) {
+    for (const char* option :
+         {"--model", "--layers", "--heads", "--width", "--init-std", "--no-bias"}) {
       Require(!given(option), option, " with --init-from: the model is that of the folder; leave ",
               option, " out");
     }
