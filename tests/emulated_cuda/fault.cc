@@ -1,9 +1,8 @@
 // What a refused access to memory ends in: a line that says who touched what.
 #include <signal.h>
-#include <unistd.h>
 
 #include <cstdio>
-#include <cstring>
+#include <string>
 
 #include "tests/emulated_cuda/grid.h"
 #include "tests/emulated_cuda/machine.h"
@@ -27,23 +26,14 @@ bool DescribeAddress(const void* address, char* text, size_t size) {
   return true;
 }
 
+// Whoever ran was in code of a kernel, a copy or a test, not in the C library: so this may call it.
 void HandleFault(int /*signal*/, siginfo_t* info, void* /*context*/) {
-  char where[256];
-  char who[1024];
+  char where[256] = "invalid address";
   const char* work = TheMachine().running;
-  DescribeThread(who, sizeof(who));
-  if (who[0] == '\0') {
-    std::snprintf(who, sizeof(who), "%s touched device memory",
-                  work == nullptr ? "host code" : work);
-  }
-  char line[2048];
-  if (DescribeAddress(info->si_addr, where, sizeof(where))) {
-    std::snprintf(line, sizeof(line), "emulated CUDA: %s: %p, %s\n", who, info->si_addr, where);
-    (void)!write(STDERR_FILENO, line, std::strlen(line));
-  } else if (work != nullptr) {
-    std::snprintf(line, sizeof(line), "emulated CUDA: %s: invalid address %p\n", who,
-                  info->si_addr);
-    (void)!write(STDERR_FILENO, line, std::strlen(line));
+  if (DescribeAddress(info->si_addr, where, sizeof(where)) || work != nullptr) {
+    std::string who = ThreadWords();
+    if (who.empty()) who = work == nullptr ? "host code touched device memory" : work;
+    std::fprintf(stderr, "emulated CUDA: %s: %p, %s\n", who.c_str(), info->si_addr, where);
   }
   // The access is tried again and meets whoever was there before.
   sigaction(SIGSEGV, &previous, nullptr);

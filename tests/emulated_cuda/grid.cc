@@ -65,7 +65,7 @@ struct Thread {
 
 struct Warp {
   State state = State::kRunnable;  // of all its lanes, between turns
-  alignas(16) std::array<char, 2 * kWarp * kMostExchanged> exchange;
+  alignas(16) std::array<char, size_t{2} * kWarp * kMostExchanged> exchange;
 };
 
 /// The threads of one block, which take turns. A warp's lanes run in a drawn order, each up to its
@@ -241,6 +241,12 @@ void* Block::Exchange(size_t bytes) {
   return &warps_[warp_].exchange[place * kWarp * kMostExchanged];
 }
 
+std::string BlockWords(const Grid& grid) {
+  char text[64];
+  std::snprintf(text, sizeof(text), ", block (%u, %u, %u)", blockIdx.x, blockIdx.y, blockIdx.z);
+  return "kernel " + FunctionName(grid.kernel) + text;
+}
+
 }  // namespace
 
 std::string RunGrid(const Grid& grid, uint64_t seed, int64_t* barriers) {
@@ -254,8 +260,7 @@ std::string RunGrid(const Grid& grid, uint64_t seed, int64_t* barriers) {
     const uint32_t row = i / grid.grid.x;
     error = block.Run({i % grid.grid.x, row % grid.grid.y, row / grid.grid.y});
     if (error.empty()) continue;
-    error = "kernel " + FunctionName(grid.kernel) + ", block (" + std::to_string(blockIdx.x) +
-            ", " + std::to_string(blockIdx.y) + ", " + std::to_string(blockIdx.z) + "): " + error;
+    error.insert(0, BlockWords(grid) + ": ");
     break;
   }
   *barriers += block.barriers();
@@ -263,15 +268,9 @@ std::string RunGrid(const Grid& grid, uint64_t seed, int64_t* barriers) {
   return error;
 }
 
-void DescribeThread(char* text, size_t size) {
+std::string ThreadWords() {
   const Grid* grid = TheBlock().grid();
-  if (grid == nullptr) {
-    text[0] = '\0';
-    return;
-  }
-  std::snprintf(text, size, "kernel %s, block (%u, %u, %u), thread %u",
-                FunctionName(grid->kernel).c_str(), blockIdx.x, blockIdx.y, blockIdx.z,
-                threadIdx.x);
+  return grid == nullptr ? "" : BlockWords(*grid) + ", thread " + std::to_string(threadIdx.x);
 }
 
 bool DescribeBlockAddress(const void* address, char* text, size_t size) {

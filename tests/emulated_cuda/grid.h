@@ -25,8 +25,7 @@ struct Grid {
 std::string RunGrid(const Grid& grid, uint64_t seed, int64_t* barriers);
 
 /// In words, the thread that runs: "kernel k, block (1, 0, 0), thread 5". Empty outside kernels.
-/// For the handler of faults.
-void DescribeThread(char* text, size_t size);
+std::string ThreadWords();
 /// In words, what `address` has to do with shared memory and stacks; false if nothing.
 bool DescribeBlockAddress(const void* address, char* text, size_t size);
 

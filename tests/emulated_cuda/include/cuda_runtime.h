@@ -14,6 +14,9 @@
 #include <type_traits>
 #include <utility>
 
+// Names are CUDA's.
+// NOLINTBEGIN(bugprone-reserved-identifier, readability-identifier-naming)
+
 #define __global__
 #define __device__
 #define __host__
@@ -195,3 +198,5 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
                                     config->blockDim, config->dynamicSmemBytes, config->stream,
                                     [kernel, params] { std::apply(kernel, params); });
 }
+
+// NOLINTEND(bugprone-reserved-identifier, readability-identifier-naming)

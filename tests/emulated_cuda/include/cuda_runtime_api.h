@@ -5,6 +5,9 @@
 
 #include <cstddef>
 
+// Names are CUDA's.
+// NOLINTBEGIN(bugprone-reserved-identifier, readability-identifier-naming)
+
 #define CUDART_VERSION 13000
 
 enum cudaError_t {
@@ -119,3 +122,5 @@ cudaError_t cudaMemcpyAsync(void* dst, const void* src, size_t bytes, cudaMemcpy
 cudaError_t cudaMemsetAsync(void* dst, int value, size_t bytes, cudaStream_t stream);
 
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value);
+
+// NOLINTEND(bugprone-reserved-identifier, readability-identifier-naming)
