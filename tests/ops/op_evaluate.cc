@@ -254,4 +254,15 @@ void ExpectSameBits(const HostTensor& got, const HostTensor& want, const std::st
   }
 }
 
+void ExpectSame(const Evaluation& got, const Evaluation& want, const std::string& what) {
+  ASSERT_EQ(got.outputs.size(), want.outputs.size()) << what;
+  for (size_t k = 0; k < got.outputs.size(); ++k) {
+    ExpectSameBits(got.outputs[k], want.outputs[k], absl::StrCat(what, ", output ", k));
+  }
+  for (size_t i = 0; i < got.gradients.size(); ++i) {
+    ASSERT_EQ(got.has_gradient[i], want.has_gradient[i]) << what;
+    ExpectSameBits(got.gradients[i], want.gradients[i], absl::StrCat(what, ", gradient ", i));
+  }
+}
+
 }  // namespace pando

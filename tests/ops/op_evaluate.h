@@ -70,5 +70,7 @@ Bound GradientBound(const OpEntry& op, const OpCase& c);
 /// "LayerNorm [2, 3]: what".
 std::string Where(const OpEntry& op, const OpCase& c, const std::string& what = "");
 void ExpectSameBits(const HostTensor& got, const HostTensor& want, const std::string& what);
+/// All outputs and gradients to the bit.
+void ExpectSame(const Evaluation& got, const Evaluation& want, const std::string& what);
 
 }  // namespace pando

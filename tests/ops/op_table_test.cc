@@ -179,17 +179,6 @@ OpFunction WithinReshapes(const OpCase& c) {
   };
 }
 
-void ExpectSame(const Evaluation& got, const Evaluation& want, const std::string& what) {
-  ASSERT_EQ(got.outputs.size(), want.outputs.size()) << what;
-  for (size_t k = 0; k < got.outputs.size(); ++k) {
-    ExpectSameBits(got.outputs[k], want.outputs[k], absl::StrCat(what, ", output ", k));
-  }
-  for (size_t i = 0; i < got.gradients.size(); ++i) {
-    ASSERT_EQ(got.has_gradient[i], want.has_gradient[i]) << what;
-    ExpectSameBits(got.gradients[i], want.gradients[i], absl::StrCat(what, ", gradient ", i));
-  }
-}
-
 TEST_P(OpTableTest, GradientsFindTheirShapeAgain) {
   for (const OpCase& c : op().cases) {
     Evaluation want = Evaluate(c, c.run, {});
