@@ -14,7 +14,7 @@ PANDO = os.path.abspath(os.environ["PANDO"])
 DONE, FAILED, WRONG_INPUT, DIVERGED, OUT_OF_MEMORY, INTERRUPTED = 0, 1, 2, 3, 4, 75
 
 TINY = ["--layers=2", "--heads=2", "--width=16", "--context=16", "--micro-batch=2",
-        "--global-batch=4", "--eval-interval=0", "--threads=1"]
+        "--global-batch=4", "--eval-interval=0", "--threads=1", "--device=cpu"]
 
 # What a run measures rather than computes.
 MEASURED = ("seconds", "tokens_per_second", "flops_per_second", "memory_bytes")

@@ -33,6 +33,12 @@ CLI::App* AddCommand(CLI::App& app, const std::string& name, const std::string& 
   return command;
 }
 
+CLI::Option* AddDeviceOption(CLI::App& command, std::string& device) {
+  return command
+      .add_option("--device", device, "auto (a GPU if there is one), cpu, cuda (cuda:0) or cuda:N")
+      ->capture_default_str();
+}
+
 std::vector<std::string> WithConfigFile(std::vector<std::string> arguments, const CLI::App& app) {
   const std::string path = ConfigFileOf(arguments);
   if (path.empty() || arguments.empty()) return arguments;

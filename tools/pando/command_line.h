@@ -19,6 +19,9 @@ enum ExitCode : int {
 /// A sub-command of `app` whose options may also be given by a TOML file: `--config`.
 CLI::App* AddCommand(CLI::App& app, const std::string& name, const std::string& description);
 
+/// Adds `--device`, as ChooseDevice takes it.
+CLI::Option* AddDeviceOption(CLI::App& command, std::string& device);
+
 /// The arguments with the contents of a --config file put before the command's own, which therefore
 /// win. Throws InvalidArgument, naming the file and the line's key, if it can't be read.
 std::vector<std::string> WithConfigFile(std::vector<std::string> arguments, const CLI::App& app);

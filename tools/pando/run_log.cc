@@ -59,14 +59,18 @@ absl::Status RunLog::Write(const std::string& line) {
 }
 
 absl::Status RunLog::Step(const StepReport& report, int64_t memory_bytes) {
-  const Json json = {{"step", report.step},
-                     {"loss", report.result.loss},
-                     {"learning_rate", report.learning_rate},
-                     {"grad_norm", report.result.grad_norm},
-                     {"seconds", report.seconds},
-                     {"tokens_per_second", report.tokens_per_second},
-                     {"flops_per_second", report.flops_per_second},
-                     {"memory_bytes", memory_bytes}};
+  Json json = {{"step", report.step},
+               {"loss", report.result.loss},
+               {"learning_rate", report.learning_rate},
+               {"grad_norm", report.result.grad_norm},
+               {"seconds", report.seconds},
+               {"tokens_per_second", report.tokens_per_second},
+               {"flops_per_second", report.flops_per_second},
+               {"memory_bytes", memory_bytes}};
+  if (report.result.loss_scale) {
+    json["loss_scale"] = *report.result.loss_scale;
+    json["skipped"] = report.result.skipped;
+  }
   return Write(json.dump());
 }
 

@@ -2,10 +2,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "ckpt/tensor_file_set.h"
-#include "engine/cpu/cpu_device.h"
 #include "engine/cpu/parallel.h"
 #include "engine/error.h"
 #include "tools/pando/commands.h"
+#include "tools/pando/device_option.h"
 #include "tools/pando/saved_model.h"
 #include "train/generate.h"
 
@@ -16,6 +16,7 @@ struct SampleOptions {
   std::string checkpoint;
   std::string prompt = "\n";
   std::string tokenizer;
+  std::string device = "auto";
   int64_t tokens = 200;
   int threads = 0;
   SamplingOptions sampling;
@@ -26,10 +27,14 @@ int RunSample(const SampleOptions& options) {
   Require(options.threads >= 0, "--threads ", options.threads, ": must not be negative");
   CheckSampling(options.sampling);
   if (options.threads > 0) SetNumThreads(options.threads);
-  SavedModel model = OpenSavedModel(options.checkpoint, options.tokenizer);
+  const ChosenDevice chosen = ChooseDevice(options.device);
+  std::cerr << chosen.note << std::endl;
+  Device& device = *chosen.device;
+  SavedModel model = OpenSavedModel(options.checkpoint, options.tokenizer, device);
   const std::vector<int32_t> prompt = PromptIds(*model.tokenizer, options.prompt);
   std::cout << options.prompt << std::flush;
-  GenerateText(*model.model, *model.tokenizer, prompt, options.tokens, options.sampling, std::cout);
+  GenerateText(*model.model, device, *model.tokenizer, prompt, options.tokens, options.sampling,
+               std::cout);
   std::cout << std::endl;
   return kDone;
 }
@@ -53,6 +58,7 @@ Command AddSampleCommand(CLI::App& app) {
       ->capture_default_str();
   c->add_option("--seed", o->sampling.seed)->capture_default_str();
   c->add_option("--tokenizer", o->tokenizer, "default: the checkpoint's own");
+  AddDeviceOption(*c, o->device);
   c->add_option("--threads", o->threads, "CPU threads; default: all");
   return {c, [o] { return RunSample(*o); }};
 }

@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "ckpt/checkpoint_folder.h"
 #include "ckpt/checkpoint_reader.h"
-#include "engine/cpu/cpu_device.h"
 #include "engine/error.h"
 #include "models/hugging_face.h"
 #include "train/model_checkpoint.h"
@@ -46,12 +45,12 @@ GptConfig ReadConfig(const std::string& folder) {
   return ValueOrThrow(GptConfigFromJson(ReadFile(path), path));
 }
 
-SavedModel OpenSavedModel(const std::string& path, const std::string& tokenizer) {
+SavedModel OpenSavedModel(const std::string& path, const std::string& tokenizer, Device& device) {
   const std::string folder = WeightsFolder(path);
   SavedModel saved;
   saved.registry = std::make_unique<ParameterRegistry>();
   saved.model = std::make_unique<Gpt>(saved.registry->Root(), ReadConfig(folder));
-  saved.parameters = std::make_unique<FlatParameters>(*saved.registry, DType::kF32, CpuDevice(),
+  saved.parameters = std::make_unique<FlatParameters>(*saved.registry, DType::kF32, device,
                                                       /*training=*/false);
   TensorFileSet weights = ValueOrThrow(TensorFileSet::Open(folder));
   const absl::Status loaded = LoadWeights(weights, *saved.parameters);
@@ -69,12 +68,12 @@ std::vector<int32_t> PromptIds(const Tokenizer& tokenizer, const std::string& pr
   return *std::move(ids);
 }
 
-void GenerateText(LanguageModel& model, const Tokenizer& tokenizer,
+void GenerateText(LanguageModel& model, Device& device, const Tokenizer& tokenizer,
                   const std::vector<int32_t>& prompt, int64_t tokens,
                   const SamplingOptions& options, std::ostream& out) {
   std::vector<int32_t> generated;
   size_t shown = 0;
-  Generate(model, CpuDevice(), prompt, tokens, options, [&](int32_t id) {
+  Generate(model, device, prompt, tokens, options, [&](int32_t id) {
     if (id >= tokenizer.vocab_size()) return;  // a model may know more ids than its tokenizer
     generated.push_back(id);
     // Bytes of an unfinished character wait for the rest.

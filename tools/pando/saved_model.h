@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/device.h"
 #include "engine/flat_parameters.h"
 #include "engine/module.h"
 #include "models/gpt.h"
@@ -13,7 +14,7 @@
 
 namespace pando {
 
-/// A model read from disk, ready to generate.
+/// A model read from disk, ready to generate on a device.
 struct SavedModel {
   std::unique_ptr<ParameterRegistry> registry;
   std::unique_ptr<Gpt> model;
@@ -24,7 +25,7 @@ struct SavedModel {
 /// Opens a checkpoint, a run's folder (then its newest good checkpoint) or a Hugging Face GPT-2
 /// folder. `tokenizer` is as LoadTokenizer takes it; empty: the one beside the weights. Throws
 /// InvalidArgument, naming what is missing or damaged.
-SavedModel OpenSavedModel(const std::string& path, const std::string& tokenizer);
+SavedModel OpenSavedModel(const std::string& path, const std::string& tokenizer, Device& device);
 
 /// The configuration of a Hugging Face GPT-2 folder. Throws InvalidArgument.
 GptConfig ReadConfig(const std::string& folder);
@@ -34,7 +35,7 @@ GptConfig ReadConfig(const std::string& folder);
 std::vector<int32_t> PromptIds(const Tokenizer& tokenizer, const std::string& prompt);
 
 /// Continues `prompt` (at least one id) by `tokens` tokens, writing whole characters as they come.
-void GenerateText(LanguageModel& model, const Tokenizer& tokenizer,
+void GenerateText(LanguageModel& model, Device& device, const Tokenizer& tokenizer,
                   const std::vector<int32_t>& prompt, int64_t tokens,
                   const SamplingOptions& options, std::ostream& out);
 

@@ -11,12 +11,13 @@
 #include "ckpt/checkpoint_writer.h"
 #include "ckpt/run_folder.h"
 #include "engine/allocator.h"
-#include "engine/cpu/cpu_device.h"
 #include "engine/cpu/parallel.h"
 #include "engine/error.h"
 #include "engine/trace.h"
 #include "models/hugging_face.h"
+#include "ops/kernels/tf32.h"
 #include "tools/pando/commands.h"
+#include "tools/pando/device_option.h"
 #include "tools/pando/interrupt.h"
 #include "tools/pando/progress.h"
 #include "tools/pando/run_data.h"
@@ -61,11 +62,14 @@ class TrainRun : public TrainerHooks {
   void Save(int64_t next_step);
   void FindIdentity();
   void CheckIdentity(const Manifest& manifest) const;
+  void OpenDevice();
+  Device& device() const { return *device_.device; }
   std::vector<int32_t> StartOfSample() const;
   void Finish(const TrainingSummary& summary);
 
   TrainOptions o_;
   Progress progress_;
+  ChosenDevice device_;
   Data data_;
   ParameterRegistry registry_;
   std::unique_ptr<Gpt> model_;
@@ -79,6 +83,14 @@ class TrainRun : public TrainerHooks {
   bool tracing_ = false;
 };
 
+void TrainRun::OpenDevice() {
+  device_ = ChooseDevice(o_.device);
+  const Precision precision = ChoosePrecision(o_.precision, device_);
+  o_.trainer.precision = precision.dtype;
+  allow_tf32 = precision.tf32;
+  progress_.Note(absl::StrCat(device_.note, "; precision: ", o_.precision));
+}
+
 void TrainRun::BuildModel() {
   model_ = std::make_unique<Gpt>(registry_.Root(), o_.gpt);
   progress_.Note(absl::StrFormat("data: %d training and %d validation tokens, vocabulary %d",
@@ -91,12 +103,11 @@ void TrainRun::BuildModel() {
 }
 
 void TrainRun::CheckMemory() {
-  Allocator& allocator = CpuDevice().allocator();
+  Allocator& allocator = device().allocator();
   if (o_.memory_budget_bytes > 0) allocator.SetBudget(o_.memory_budget_bytes);
   model_->SetRecompute(o_.trainer.recompute);
   const int64_t need = Trainer::EstimateMemory(*model_, registry_, o_.trainer);
-  const int64_t have =
-      o_.memory_budget_bytes > 0 ? o_.memory_budget_bytes : CpuDevice().TotalMemory();
+  const int64_t have = o_.memory_budget_bytes > 0 ? o_.memory_budget_bytes : device().TotalMemory();
   const auto mib = [](int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
   progress_.Note(absl::StrFormat("memory: about %.0f MiB needed, %.0f MiB there; %d threads",
                                  mib(need), mib(have), NumThreads()));
@@ -168,6 +179,9 @@ void TrainRun::LoadCheckpoint(const FoundCheckpoint& found) {
   CheckpointReader reader = ValueOrThrow(CheckpointReader::Open(found.path));
   start_step_ =
       ValueOrThrow(LoadModelCheckpoint(reader, trainer_->parameters(), trainer_->optimizer()));
+  if (LossScale* scale = trainer_->loss_scale(); scale != nullptr) {
+    ThrowIfNotOk(scale->ReadFrom(found.manifest.info.metadata));
+  }
   saved_step_ = start_step_;
   progress_.Note(absl::StrCat("going on from ", found.path, ", after step ", start_step_));
 }
@@ -176,8 +190,10 @@ void TrainRun::Save(int64_t next_step) {
   if (saved_step_ == next_step) return;
   CheckpointTexts texts = {{"config.json", GptConfigToJson(o_.gpt)}};
   if (data_.tokenizer != nullptr) texts["tokenizer.json"] = data_.tokenizer->Serialize();
+  std::map<std::string, std::string> metadata = identity_;
+  if (trainer_->loss_scale() != nullptr) trainer_->loss_scale()->WriteTo(metadata);
   const absl::StatusOr<std::string> saved = SaveModelCheckpoint(
-      *folder_, next_step, trainer_->parameters(), trainer_->optimizer(), texts, identity_);
+      *folder_, next_step, trainer_->parameters(), trainer_->optimizer(), texts, metadata);
   std::vector<std::string> notes;
   if (!saved.ok()) {
     throw Error(absl::StrCat("the checkpoint of step ", next_step,
@@ -205,7 +221,12 @@ void TrainRun::LogOrThrow(const absl::Status& written) const {
 
 void TrainRun::OnStep(const StepReport& report) {
   progress_.Step(report);
-  LogOrThrow(log_->Step(report, CpuDevice().allocator().stats().peak_reserved));
+  if (report.result.skipped && report.result.loss_scale) {
+    progress_.Note(absl::StrFormat(
+        "step %d: skipped, as gradients overflowed; the loss is scaled by %g from here on",
+        report.step, trainer_->loss_scale()->value()));
+  }
+  LogOrThrow(log_->Step(report, device().allocator().stats().peak_reserved));
 }
 
 void TrainRun::OnEvaluation(int64_t step, double loss) {
@@ -237,7 +258,7 @@ void TrainRun::ProfileUpTo(int64_t next_step) {
 }
 
 void TrainRun::Finish(const TrainingSummary& summary) {
-  const MemoryStats memory = CpuDevice().allocator().stats();
+  const MemoryStats memory = device().allocator().stats();
   if (o_.json) {
     nlohmann::ordered_json json = {{"steps", summary.next_step},
                                    {"train_loss", summary.train_loss},
@@ -259,7 +280,7 @@ void TrainRun::Finish(const TrainingSummary& summary) {
   if (data_.tokenizer != nullptr) {
     progress_.Note("a sample:");
     const SamplingOptions sampling{.temperature = 0.8, .top_k = 40, .seed = o_.trainer.seed};
-    GenerateText(*model_, *data_.tokenizer, StartOfSample(), 200, sampling, std::cout);
+    GenerateText(*model_, device(), *data_.tokenizer, StartOfSample(), 200, sampling, std::cout);
     std::cout << std::endl;
   }
   progress_.Note(absl::StrCat("checkpoints and log.jsonl lie in ", o_.out,
@@ -277,6 +298,7 @@ std::vector<int32_t> TrainRun::StartOfSample() const {
 
 int TrainRun::Run() {
   if (o_.threads > 0) SetNumThreads(o_.threads);
+  OpenDevice();
   data_ = OpenRunData(o_);
   BuildModel();
   CheckMemory();
@@ -284,8 +306,8 @@ int TrainRun::Run() {
   FindIdentity();
   const FoundCheckpoint found = FindCheckpoint();
   o_.trainer.initialize = found.path.empty() && o_.init_from.empty();
-  trainer_ = std::make_unique<Trainer>(*model_, registry_, CpuDevice(), data_.train,
-                                       data_.validation, o_.trainer);
+  trainer_ = std::make_unique<Trainer>(*model_, registry_, device(), data_.train, data_.validation,
+                                       o_.trainer);
   LoadInitialState(found);
   CatchInterrupts();
   ProfileUpTo(start_step_);

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "engine/error.h"
+#include "tools/pando/command_line.h"
 
 namespace pando {
 namespace {
@@ -71,8 +72,10 @@ void AddTrainingOptions(CLI::App& c, TrainOptions& o) {
   c.add_option("--grad-clip", t.step.grad_clip, "largest gradient norm; 0: none")
       ->capture_default_str()
       ->group(group);
-  c.add_option("--precision", o.precision, "f32 or bf16")
-      ->check(CLI::IsMember({"f32", "bf16"}))
+  c.add_option("--precision", o.precision,
+               "f32, tf32 (f32 with faster, coarser matrix products; GPU), bf16, or f16 with "
+               "dynamic loss scaling (GPU)")
+      ->check(CLI::IsMember({"f32", "tf32", "bf16", "f16"}))
       ->capture_default_str()
       ->group(group);
   c.add_option("--seed", t.seed, "of initial weights, data order and dropout")
@@ -103,6 +106,7 @@ void AddMachineOptions(CLI::App& c, TrainOptions& o) {
   c.add_option("--keep", o.keep, "checkpoints to keep")->capture_default_str()->group(group);
   c.add_flag("--recompute", o.trainer.recompute, "keep fewer activations, compute more")
       ->group(group);
+  AddDeviceOption(c, o.device)->group(group);
   c.add_option("--threads", o.threads, "CPU threads; default: all")->group(group);
   c.add_option("--memory-budget", o.memory_budget, "most memory for tensors, as 16GB or 512MiB")
       ->group(group);
@@ -188,7 +192,6 @@ void CompleteTrainOptions(const CLI::App& command, TrainOptions& o) {
   t.schedule.kind = o.schedule == "cosine"   ? Schedule::Kind::kCosine
                     : o.schedule == "linear" ? Schedule::Kind::kLinear
                                              : Schedule::Kind::kConstant;
-  t.precision = o.precision == "bf16" ? DType::kBF16 : DType::kF32;
   CheckValues(o);
   o.gpt.Check();
 }

@@ -18,6 +18,7 @@ struct TrainOptions {
   TrainerOptions trainer;
   std::string schedule = "cosine";
   std::string precision = "f32";
+  std::string device = "auto";
   std::string out = "pando-run";
   std::string resume = "auto";
   std::string init_from;

@@ -1,0 +1,73 @@
+#include "tools/pando/device_option.h"
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "engine/cpu/cpu_device.h"
+#include "engine/cuda/cuda_device.h"
+#include "engine/error.h"
+
+namespace pando {
+namespace {
+
+// What the kernels are built for, and what the GPU's matrix units do from there on.
+constexpr int kOldestGpu = 75;
+constexpr int kFirstWithBFloat16 = 80;
+
+std::string InWords(int compute_capability) {
+  return absl::StrCat(compute_capability / 10, ".", compute_capability % 10);
+}
+
+ChosenDevice Cpu(const std::string& why) {
+  return {&CpuDevice(), 0, absl::StrCat("device: cpu", why.empty() ? "" : ": ", why)};
+}
+
+ChosenDevice Gpu(int index) {
+  Device& device = CudaDevice(index);
+  const CudaDescription description = DescribeCudaDevice(index);
+  Require(description.compute_capability >= kOldestGpu, device.name(), " (", ToString(description),
+          ") is too old: Pando needs compute capability ", InWords(kOldestGpu));
+  return {&device, description.compute_capability,
+          absl::StrCat("device: ", device.name(), " (", ToString(description), ")")};
+}
+
+ChosenDevice BestDevice() {
+  std::string why;
+  try {
+    why = WhyNoCuda();
+    if (why.empty()) return Gpu(0);
+  } catch (const Error& e) {
+    why = e.what();
+  }
+  return Cpu(why);
+}
+
+}  // namespace
+
+ChosenDevice ChooseDevice(const std::string& option) {
+  if (option == "auto") return BestDevice();
+  if (option == "cpu") return Cpu("");
+  absl::string_view rest = option;
+  int index = 0;
+  const bool good = absl::ConsumePrefix(&rest, "cuda") &&
+                    (rest.empty() || (absl::ConsumePrefix(&rest, ":") && !rest.empty() &&
+                                      absl::SimpleAtoi(rest, &index)));
+  Require(good && index >= 0, "--device ", option, ": must be auto, cpu, cuda or cuda:N");
+  return Gpu(index);
+}
+
+Precision ChoosePrecision(const std::string& option, const ChosenDevice& chosen) {
+  const int capability = chosen.compute_capability;
+  const std::string name = chosen.device->name();
+  if (option == "f32") return {};
+  if (option == "bf16" && capability == 0) return {DType::kBF16};
+  Require(capability > 0, "--precision ", option,
+          ": the CPU computes in f32 and bf16 only: give one of these, or --device cuda");
+  if (option == "f16") return {DType::kF16};
+  Require(capability >= kFirstWithBFloat16, "--precision ", option, ": ", name,
+          " has compute capability ", InWords(capability), ", and this needs ",
+          InWords(kFirstWithBFloat16), ": give f16 or f32");
+  return option == "bf16" ? Precision{DType::kBF16} : Precision{DType::kF32, /*tf32=*/true};
+}
+
+}  // namespace pando

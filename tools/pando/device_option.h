@@ -1,0 +1,31 @@
+#pragma once
+
+#include <string>
+
+#include "engine/device.h"
+#include "engine/types.h"
+
+namespace pando {
+
+/// The device that `--device` chose.
+struct ChosenDevice {
+  Device* device = nullptr;
+  int compute_capability = 0;  ///< 10 * major + minor; 0: the CPU
+  std::string note;            ///< a line for people: which, and with auto why
+};
+
+/// `option` is auto (cuda:0, or the CPU where there is no GPU that can be used), cpu, cuda (cuda:0)
+/// or cuda:N. Throws InvalidArgument for anything else, and for a GPU that isn't there or is too
+/// old.
+ChosenDevice ChooseDevice(const std::string& option);
+
+/// What `--precision` asks for: f32, tf32 (f32, with matrix products of TF32), bf16 or f16.
+struct Precision {
+  DType dtype = DType::kF32;
+  bool tf32 = false;
+};
+
+/// Throws InvalidArgument where the device can't compute in it.
+Precision ChoosePrecision(const std::string& option, const ChosenDevice& chosen);
+
+}  // namespace pando
