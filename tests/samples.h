@@ -6,7 +6,6 @@
 
 #include <cmath>
 #include <cstdint>
-#include <cstdlib>
 #include <utility>
 #include <vector>
 
@@ -36,12 +35,6 @@ std::vector<double> Doubles(const std::vector<T>& x) {
   std::vector<double> y(x.size());
   for (size_t i = 0; i < x.size(); ++i) y[i] = ToFloat(x[i]);
   return y;
-}
-
-/// The sizes to test: `all`, or `few` of them where PANDO_FEWER_CASES is set in the environment, as
-/// it is under ThreadSanitizer, which is slow and looks for races, not for wrong numbers.
-inline std::vector<int64_t> Cases(std::vector<int64_t> all, std::vector<int64_t> few) {
-  return std::getenv("PANDO_FEWER_CASES") == nullptr ? std::move(all) : std::move(few);
 }
 
 /// Sizes of kernels that work row by row.

@@ -98,7 +98,7 @@ class FullDisks(p.PandoTest):
                 if line.startswith("step "):
                     break
             self.fill(disk, leave=0)
-            _, err = process.communicate(timeout=60)
+            _, err = process.communicate(timeout=p.PATIENCE)
         self.assertEqual(process.returncode, p.FAILED, err)
         last = err.splitlines()[-1]
         self.assertTrue(last.startswith("pando train: "), err)
@@ -120,7 +120,7 @@ class FullDisks(p.PandoTest):
             while not os.path.exists(out + "/step-00001000") and process.poll() is None:
                 time.sleep(0.001)
             self.fill(disk, leave=400000)  # enough for the log, not for 1.2 MB
-            _, err = process.communicate(timeout=60)
+            _, err = process.communicate(timeout=p.PATIENCE)
         self.assertEqual(process.returncode, p.FAILED, err)
         last = err.splitlines()[-1]
         self.assertTrue(last.startswith("pando train: the checkpoint of step 2000"), err)

@@ -16,6 +16,9 @@ DONE, FAILED, WRONG_INPUT, DIVERGED, OUT_OF_MEMORY, INTERRUPTED = 0, 1, 2, 3, 4,
 TINY = ["--layers=2", "--heads=2", "--width=16", "--context=16", "--micro-batch=2",
         "--global-batch=4", "--eval-interval=0", "--threads=1", "--device=cpu"]
 
+# Seconds until a process counts as stuck: sanitizers and busy machines are slow.
+PATIENCE = 600
+
 # What a run measures rather than computes.
 MEASURED = ("seconds", "tokens_per_second", "flops_per_second", "memory_bytes")
 
@@ -87,7 +90,7 @@ class PandoTest(unittest.TestCase):
     def pando(self, *arguments):
         """Runs it to its end; returns (exit code, standard output, standard error)."""
         with self.start(*arguments) as process:
-            out, err = process.communicate(timeout=60)
+            out, err = process.communicate(timeout=PATIENCE)
         return process.returncode, out, err
 
     def train_command(self, *more, out=None):

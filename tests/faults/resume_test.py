@@ -85,7 +85,7 @@ class Killed(p.PandoTest):
             else:
                 time.sleep(delay)
             process.kill()
-            _, err = process.communicate(timeout=60)
+            _, err = process.communicate(timeout=p.PATIENCE)
         self.assertIn(process.returncode, (-signal.SIGKILL, p.DONE), err)
         return process.returncode != p.DONE, not self.unfinished() <= left
 
@@ -161,7 +161,7 @@ class Interrupted(p.PandoTest):
                 if line.startswith(line_start):
                     break
             process.send_signal(number)
-            _, rest = process.communicate(timeout=60)
+            _, rest = process.communicate(timeout=p.PATIENCE)
         err = "".join(lines) + rest
         self.assertEqual(process.returncode, p.INTERRUPTED, err)
         self.assertIn("interrupted and saved after step ", err.splitlines()[-1])
@@ -205,7 +205,7 @@ class Interrupted(p.PandoTest):
                         while self.catches(process, second):  # until the first one has come
                             time.sleep(0.001)
                         process.send_signal(second)
-                        _, err = process.communicate(timeout=60)
+                        _, err = process.communicate(timeout=p.PATIENCE)
                     finally:
                         process.kill()
                     self.assertEqual(process.returncode, -second, err)

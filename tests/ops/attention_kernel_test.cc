@@ -11,6 +11,7 @@
 
 #include "engine/error.h"
 #include "ops/kernels/attention.h"
+#include "tests/fewer_cases.h"
 #include "tests/isa_tables.h"
 #include "tests/ops/attention_naive.h"
 #include "tests/ops/attention_runner.h"

@@ -8,6 +8,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdint>
+#include <exception>
 #include <iomanip>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -168,7 +169,7 @@ int Main(const Options& options) {
 }  // namespace
 }  // namespace pando
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   pando::Options options;
   CLI::App app("Times attention on the CPU at the shape of GPT-2 124M");
   app.add_option("--threads", options.threads, "threads; 0: OpenMP's choice");
@@ -180,4 +181,7 @@ int main(int argc, char** argv) {
   app.add_flag("--interactive", options.interactive, "reads cases from standard input");
   CLI11_PARSE(app, argc, argv);
   return pando::Main(options);
+} catch (const std::exception& e) {
+  std::cerr << "attention_bench: " << e.what() << "\n";
+  return 1;
 }
