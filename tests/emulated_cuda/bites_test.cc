@@ -93,9 +93,9 @@ TEST_F(EmulatedCudaBites, MissingBarrier) {
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
     emulated_cuda::Configure({.seed = seed});
     const DeviceFloats y(96);
-    Run(Reverse<true>, 1, 96, 96 * 4, y.get());
+    Run(Reverse<true>, 1, 96, 384, y.get());
     EXPECT_THAT(y.Values(), ElementsAreArray(want));
-    Run(Reverse<false>, 1, 96, 96 * 4, y.get());
+    Run(Reverse<false>, 1, 96, 384, y.get());
     const std::vector<float> got = y.Values();
     EXPECT_TRUE(std::any_of(got.begin(), got.end(), [](float v) { return std::isnan(v); })) << seed;
   }
@@ -104,7 +104,7 @@ TEST_F(EmulatedCudaBites, MissingBarrier) {
 // Each warp sums its lanes' values: lanes run one after another, so no warp is in step by itself.
 template <bool kBarrier>
 __global__ void WarpSums(float* y) {
-  float* shared = SharedMemory<float>() + threadIdx.x / 32 * 32;
+  float* shared = SharedMemory<float>() + int64_t{threadIdx.x} / 32 * 32;
   const unsigned lane = threadIdx.x % 32;
   shared[lane] = 1;
   for (unsigned half = 16; half > 0; half /= 2) {
@@ -120,9 +120,9 @@ TEST_F(EmulatedCudaBites, MissingWarpBarrier) {
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
     emulated_cuda::Configure({.seed = seed});
     const DeviceFloats y(2);
-    Run(WarpSums<true>, 1, 64, 64 * 4, y.get());
+    Run(WarpSums<true>, 1, 64, 256, y.get());
     EXPECT_THAT(y.Values(), Each(32));
-    Run(WarpSums<false>, 1, 64, 64 * 4, y.get());
+    Run(WarpSums<false>, 1, 64, 256, y.get());
     EXPECT_NE(y.Values()[0], 32) << seed;
   }
 }
@@ -132,11 +132,9 @@ __global__ void DivergentBarrier(float* y) {
   y[threadIdx.x] = 0;
 }
 __global__ void TwoBarriers(float* y) {
-  if (threadIdx.x < 32) {
-    __syncthreads();
-  } else {
-    __syncthreads();
-  }
+  const bool first = threadIdx.x < 32;
+  if (first) __syncthreads();
+  if (!first) __syncthreads();
   y[threadIdx.x] = 0;
 }
 __global__ void BarrierAndWarpBarrier(float* y) {
@@ -157,7 +155,7 @@ TEST_F(EmulatedCudaBites, BarriersInDivergentCode) {
               HasSubstr("waits at the barrier of tests/emulated_cuda/bites_test.cc:"));
   EXPECT_THAT(Fault(BarrierAndWarpBarrier, 1, 64, 0, y.get()),
               HasSubstr("waits at the warp function of tests/emulated_cuda/bites_test.cc:"));
-  EXPECT_EQ(Fault(Reverse<true>, 1, 64, 64 * 4, y.get()), "");
+  EXPECT_EQ(Fault(Reverse<true>, 1, 64, 256, y.get()), "");
 }
 
 TEST_F(EmulatedCudaBites, FailureStays) {
@@ -324,7 +322,7 @@ TEST_F(EmulatedCudaBites, CopiesOutOfBoundsOrOfTheWrongKind) {
   const auto copy = [&](void* dst, const void* src, size_t bytes, cudaMemcpyKind kind) {
     const cudaError_t queued = cudaMemcpyAsync(dst, src, bytes, kind, stream_);
     const cudaError_t ran = cudaStreamSynchronize(stream_);
-    const std::string text = cudaGetErrorString(queued != cudaSuccess ? queued : ran);
+    std::string text = cudaGetErrorString(queued != cudaSuccess ? queued : ran);
     emulated_cuda::Configure({});
     return text;
   };
@@ -401,7 +399,7 @@ template <typename T>
 concept HasAtomicAdd = requires(T* p, T v) {
   atomicAdd(p, v);
 };
-static_assert(HasAtomicAdd<int> && HasAtomicAdd<unsigned> && HasAtomicAdd<unsigned long long>);
+static_assert(HasAtomicAdd<int> && HasAtomicAdd<unsigned> && HasAtomicAdd<uint64_t>);
 static_assert(!HasAtomicAdd<float> && !HasAtomicAdd<double>);
 static_assert(!HasAtomicAdd<BFloat16> && !HasAtomicAdd<Float16>);
 
@@ -423,12 +421,11 @@ __global__ void Shuffles(T* up, T* down, T* from, T* across, unsigned* votes) {
 template <typename T>
 void ExpectShuffles() {
   constexpr int kThreads = 64;
-  std::vector<Tensor> outputs;
-  Device& device = CudaDevice(0);
-  for (int i = 0; i < 4; ++i) {
-    outputs.push_back(Tensor::Empty({kThreads}, DTypeOf<T>::value, device));
+  std::vector<Tensor> outputs(5);
+  for (size_t i = 0; i < 5; ++i) {
+    const DType dtype = i < 4 ? DTypeOf<T>::value : DType::kI32;
+    outputs[i] = Tensor::Empty({kThreads}, dtype, CudaDevice(0));
   }
-  outputs.push_back(Tensor::Empty({kThreads}, DType::kI32, device));
   struct Args {
     T* p[4];
     unsigned* votes;
@@ -438,7 +435,7 @@ void ExpectShuffles() {
   const Kernel<Args> run = [](const Args& a, void* stream) {
     Launch(Shuffles<T>, dim3(1), kThreads, 0, stream, a.p[0], a.p[1], a.p[2], a.p[3], a.votes);
   };
-  device.current_stream().Launch(run, args);
+  CudaDevice(0).current_stream().Launch(run, args);
   std::vector<std::vector<T>> got;
   for (size_t i = 0; i < 4; ++i) got.push_back(outputs[i].template ToHost<T>());
   const std::vector<int32_t> votes = outputs[4].ToHost<int32_t>();
@@ -473,7 +470,7 @@ TEST_F(EmulatedCudaBites, NotWhatIsRight) {
     emulated_cuda::Configure({.seed = seed});
     const DeviceFloats x(1024), y(1024);
     Run(Fill, 2, 96, 0, x.get(), int64_t{1024}, 0.5F);
-    Run(SumAll, 1, 1024, 32 * 4, x.get(), y.get());
+    Run(SumAll, 1, 1024, 128, x.get(), y.get());
     EXPECT_THAT(y.Values(), Each(512 + 1023)) << seed;
   }
 }
