@@ -217,7 +217,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize)
 }  // namespace
 
 bool AttentionDecodes(const AttentionShape& s) {
-  return s.dropout == 0 && s.query_length <= 8 && s.key_length > 0 &&
+  return s.dropout == 0 && s.batch > 0 && s.query_length <= 8 && s.key_length > 0 &&
          s.query_heads / s.kv_heads * s.query_length <= kMostRows;
 }
 
