@@ -16,6 +16,7 @@
 
 #include "engine/cpu/parallel.h"
 #include "engine/cpu/vector_kernels_cpu.h"
+#include "engine/error.h"
 #include "tools/bench/gpt_products.h"
 #include "tools/bench/gpt_step.h"
 #include "tools/bench/timing.h"
@@ -184,6 +185,7 @@ class FloorBench {
 };
 
 int Main(const Options& options) {
+  Require(options.step.device == "cpu", "this times the CPU; for a GPU there is kernel_bench");
   SetNumThreads(options.threads);
   FloorBench bench(options);
   for (int round = 0; round < options.rounds; ++round) bench.Round();

@@ -36,6 +36,7 @@ def parse_arguments():
     parser.add_argument("--micro-batch", type=int, default=4, help="samples per step")
     parser.add_argument("--vocab", type=int, default=50257)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--precision", choices=sorted(VARIANTS), default="f32")
     parser.add_argument("--variant", help="default: the first of the precision")
     parser.add_argument("--warmup", type=int, default=2, help="steps before timing")
@@ -91,7 +92,7 @@ def build_step(torch, args):
     sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden"))
     from gpt_reference import Gpt, GptConfig, decay_groups
     config = GptConfig(args.layers, args.heads, args.width, args.context, args.vocab)
-    model = Gpt(config, sdpa=True)
+    model = Gpt(config, sdpa=True).to(args.device)
     kind = args.variant.split("-")[0]
     optimizer = None
     if kind == "master":
@@ -105,7 +106,7 @@ def build_step(torch, args):
     def step(tokens, targets):
         cast = contextlib.nullcontext()
         if kind == "autocast":
-            cast = torch.autocast("cpu", dtype=torch.bfloat16)
+            cast = torch.autocast(args.device, dtype=torch.bfloat16)
         with cast:
             loss = loss_of(tokens, targets)
         loss.backward()
@@ -124,7 +125,7 @@ def main():
     torch.set_num_threads(args.threads)
     torch.manual_seed(1)
     step = build_step(torch, args)
-    batch = torch.randint(args.vocab, (args.micro_batch, args.context + 1))
+    batch = torch.randint(args.vocab, (args.micro_batch, args.context + 1)).to(args.device)
     tokens, targets = batch[:, :-1].contiguous(), batch[:, 1:].contiguous()
 
     begin = time.perf_counter()
@@ -148,6 +149,7 @@ def main():
         # With one thread, what a step takes when nobody else uses the processor.
         "step_cpu_seconds_best": min(cpu_seconds),
         "tokens_per_second": args.micro_batch * args.context / best,
+        "peak_device_bytes": (torch.cuda.max_memory_reserved() if args.device == "cuda" else 0),
         "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         "warmup_seconds": warmup_seconds,
         "loss_first": losses[0],
