@@ -55,9 +55,9 @@ __global__ void __launch_bounds__(kTileWarps* kWarpSize, 4)
   constexpr int kW = kPackWidth<typename Op::T>;
   constexpr int kTile = kW * kWarpSize;
   constexpr int kRows = Op::kWide ? Op::kRows : 1;
-  const int64_t tiles = (cols + kTile - 1) / kTile;
+  const auto tiles = static_cast<unsigned>((cols + kTile - 1) / kTile);
   const int64_t chunk = blockIdx.x / tiles;
-  const int64_t tile = blockIdx.x - chunk * tiles;
+  const int64_t tile = blockIdx.x % tiles;
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   const int64_t column = tile * kTile + lane * kW;

@@ -2,6 +2,7 @@
 
 #include "engine/cuda/block.h"
 #include "engine/cuda/dispatch.h"
+#include "ops/cuda/divisor.h"
 #include "ops/cuda/tables.h"
 
 namespace pando {
@@ -17,11 +18,12 @@ constexpr int kUnit = kPackWidth<T>;
 // A block to a tile of kThreads units of one sample.
 template <typename T, bool kWide>
 __global__ void __launch_bounds__(kThreads)
-    DropoutKernel(DropoutArgs args, int64_t tiles, uint32_t threshold, float scale) {
+    DropoutKernel(DropoutArgs args, int64_t tiles, Divisor by_tiles, uint32_t threshold,
+                  float scale) {
   constexpr int kW = kUnit<T>;
   const T* residual = static_cast<const T*>(args.residual);
   for (int64_t i = blockIdx.x; i < args.samples * tiles; i += gridDim.x) {
-    const int64_t sample = i / tiles;
+    const int64_t sample = Quotient(i, by_tiles);
     const int64_t element = ((i - sample * tiles) * kThreads + threadIdx.x) * kW;
     if (element >= args.elements) continue;
     const int64_t left = args.elements - element;
@@ -46,9 +48,10 @@ template <typename T, bool kWide>
 void RunTyped(const DropoutArgs& args, void* stream) {
   constexpr int64_t kTile = static_cast<int64_t>(kThreads) * kUnit<T>;
   const int64_t tiles = (args.elements + kTile - 1) / kTile;
+  if (tiles == 0) return;
   const float scale = args.p < 1 ? static_cast<float>(1 / (1 - args.p)) : 0.0f;
   Launch(DropoutKernel<T, kWide>, GridFor(args.samples * tiles, 1), kThreads, 0, stream, args,
-         tiles, DropThreshold(args.p), scale);
+         tiles, MakeDivisor(tiles), DropThreshold(args.p), scale);
 }
 
 void Run(const DropoutArgs& args, void* stream) {

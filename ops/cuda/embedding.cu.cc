@@ -4,6 +4,7 @@
 
 #include "engine/cuda/block.h"
 #include "engine/cuda/dispatch.h"
+#include "ops/cuda/divisor.h"
 #include "ops/cuda/tables.h"
 #include "ops/cuda/token_sort.h"
 
@@ -21,7 +22,8 @@ __device__ inline int Lane() { return static_cast<int>(threadIdx.x) % kWarpSize;
 
 // A warp to a token.
 template <typename T, bool kWide>
-__global__ void __launch_bounds__(kThreads) EmbeddingForward(EmbeddingForwardArgs args) {
+__global__ void __launch_bounds__(kThreads)
+    EmbeddingForward(EmbeddingForwardArgs args, Divisor by_length) {
   constexpr int kW = kPackWidth<T>;
   const int64_t cols = args.cols;
   for (int64_t n = GridThread() / kWarpSize; n < args.count; n += GridThreads() / kWarpSize) {
@@ -31,7 +33,8 @@ __global__ void __launch_bounds__(kThreads) EmbeddingForward(EmbeddingForwardArg
     const T* row = static_cast<const T*>(args.table) + (valid ? token * cols : 0);
     const T* position = nullptr;
     if (args.positions != nullptr) {
-      position = static_cast<const T*>(args.positions) + (n % args.length + args.offset) * cols;
+      const int64_t place = n - Quotient(n, by_length) * args.length + args.offset;
+      position = static_cast<const T*>(args.positions) + place * cols;
     }
     T* out = static_cast<T*>(args.out) + n * cols;
     for (int64_t c = Lane() * int64_t{kW}; c < cols; c += kWarpSize * kW) {
@@ -54,7 +57,8 @@ void Forward(const EmbeddingForwardArgs& args, void* stream) {
     using T = decltype(tag);
     const bool wide = aligned && args.cols % kPackWidth<T> == 0;
     Launch(wide ? EmbeddingForward<T, true> : EmbeddingForward<T, false>,
-           GridFor(args.count, kThreads / kWarpSize), kThreads, 0, stream, args);
+           GridFor(args.count, kThreads / kWarpSize), kThreads, 0, stream, args,
+           MakeDivisor(std::max<int64_t>(args.length, 1)));
   });
 }
 
@@ -138,14 +142,14 @@ PANDO_HOST_DEVICE int64_t ColumnTilesOf(int64_t cols) {
 }
 
 // Adds rows [begin, end), in one tile of columns, to the row of sums at `out`, in order: a warp.
-template <int kBatch, typename T, bool kWide, typename Rows>
+template <typename T, bool kWide, typename Rows>
 __device__ void AddInOrder(const EmbeddingBackwardArgs& args, const Rows& rows, int64_t begin,
                            int64_t end, int64_t tile, float* out) {
   const auto columns = ColumnsOf<T, kWide>(args, tile);
   if (columns.n == 0) return;
   float sum[kPackWidth<T>];
   columns.Load(out, sum);
-  columns.template Add<kBatch>(rows, begin, end, sum);
+  columns.template Add<3>(rows, begin, end, sum);
   columns.Store(out, sum);
 }
 
@@ -196,7 +200,7 @@ __global__ void __launch_bounds__(kThreads, 8) AddShortRuns(EmbeddingBackwardArg
     const int64_t length = __popc(__ballot_sync(kFullMask, runs.Is(k + Lane(), key)));
     float* out = static_cast<float*>(args.dtable) + key * args.cols;
     for (int64_t tile = 0; tile < ColumnTilesOf<T>(args.cols); ++tile) {
-      AddInOrder<2, T, kWide>(args, SortedRows{runs.order}, k, k + length, tile, out);
+      AddInOrder<T, kWide>(args, SortedRows{runs.order}, k, k + length, tile, out);
     }
   }
 }
@@ -205,7 +209,7 @@ __global__ void __launch_bounds__(kThreads, 8) AddShortRuns(EmbeddingBackwardArg
 // more than kShort.
 template <typename T, bool kWide>
 __global__ void __launch_bounds__(kLongThreads, 2)
-    AddLongRuns(EmbeddingBackwardArgs args, Runs runs, int64_t tiles) {
+    AddLongRuns(EmbeddingBackwardArgs args, Runs runs, unsigned tiles) {
   const int64_t k = blockIdx.x / tiles * kShort;
   const int64_t tile = blockIdx.x % tiles;
   const int32_t key = runs.keys[k];
@@ -235,18 +239,19 @@ __device__ inline int64_t CountAt(const EmbeddingBackwardArgs& args, int64_t t) 
 // A warp to every position and tile of columns.
 template <typename T, bool kWide>
 __global__ void __launch_bounds__(kThreads, 8)
-    AddPositions(EmbeddingBackwardArgs args, int64_t used, int64_t tiles) {
-  for (int64_t i = GridThread() / kWarpSize; i < used * tiles; i += GridThreads() / kWarpSize) {
-    const int64_t t = i / tiles;
-    AddInOrder<4, T, kWide>(args, RowsOfPosition(args, t), 0, CountAt(args, t), i - t * tiles,
-                            static_cast<float*>(args.dpositions) + (t + args.offset) * args.cols);
-  }
+    AddPositions(EmbeddingBackwardArgs args, int64_t used, Divisor by_used) {
+  const int64_t warp = GridThread() / kWarpSize;
+  const int64_t tile = Quotient(warp, by_used);
+  if (tile >= ColumnTilesOf<T>(args.cols)) return;
+  const int64_t t = warp - tile * used;
+  AddInOrder<T, kWide>(args, RowsOfPosition(args, t), 0, CountAt(args, t), tile,
+                       static_cast<float*>(args.dpositions) + (t + args.offset) * args.cols);
 }
 
 // A block to every position and tile of columns, for many short sequences.
 template <typename T, bool kWide>
 __global__ void __launch_bounds__(kLongThreads, 2)
-    AddManyPositions(EmbeddingBackwardArgs args, int64_t tiles) {
+    AddManyPositions(EmbeddingBackwardArgs args, unsigned tiles) {
   const int64_t t = blockIdx.x / tiles;
   AddInShares<T, kWide>(args, RowsOfPosition(args, t), 0, CountAt(args, t), blockIdx.x % tiles,
                         static_cast<float*>(args.dpositions) + (t + args.offset) * args.cols);
@@ -264,16 +269,17 @@ struct BackwardLaunches {
     Launch(AddShortRuns<T, kWide>, GridFor(args.count, kThreads / kWarpSize), kThreads, 0, stream,
            args, runs);
     Launch(AddLongRuns<T, kWide>, static_cast<unsigned>((args.count + kShort - 1) / kShort * tiles),
-           kLongThreads, kSharedBytes, stream, args, runs, tiles);
+           kLongThreads, kSharedBytes, stream, args, runs, static_cast<unsigned>(tiles));
   }
   void Positions() const {
     const int64_t used = std::min(args.length, args.count);
     if (args.count / used <= kShort) {
-      Launch(AddPositions<T, kWide>, GridFor(used * tiles, kThreads / kWarpSize), kThreads, 0,
-             stream, args, used, tiles);
+      constexpr int64_t kWarps = kThreads / kWarpSize;
+      const auto blocks = static_cast<unsigned>((used * tiles + kWarps - 1) / kWarps);
+      Launch(AddPositions<T, kWide>, blocks, kThreads, 0, stream, args, used, MakeDivisor(used));
     } else {
       Launch(AddManyPositions<T, kWide>, static_cast<unsigned>(used * tiles), kLongThreads,
-             kSharedBytes, stream, args, tiles);
+             kSharedBytes, stream, args, static_cast<unsigned>(tiles));
     }
   }
 
