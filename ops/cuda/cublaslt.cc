@@ -159,15 +159,18 @@ void CublasLtPlan::ChooseAlgorithm(const CublasLtProblem& p) {
   Set(made, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, p.align_d);
   cublasLtMatmulHeuristicResult_t result = {};
   int found = 0;
-  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
-      handle_, desc_.get(), a_.get(), b_.get(), d_.get(), d_.get(), made, 1, &result, &found);
-  if (status != CUBLAS_STATUS_NOT_SUPPORTED) CheckCublas(status, "choosing an algorithm");
-  supported_ = status == CUBLAS_STATUS_SUCCESS && found > 0;
+  status_ = cublasLtMatmulAlgoGetHeuristic(handle_, desc_.get(), a_.get(), b_.get(), d_.get(),
+                                           d_.get(), made, 1, &result, &found);
+  // These two say that there is no algorithm, which callers may ask about; all else is an error.
+  if (status_ != CUBLAS_STATUS_NOT_SUPPORTED && status_ != CUBLAS_STATUS_INVALID_VALUE) {
+    CheckCublas(status_, "choosing an algorithm");
+    status_ = found > 0 ? result.state : CUBLAS_STATUS_NOT_SUPPORTED;
+  }
   algo_ = result.algo;
 }
 
 void CublasLtPlan::Run(const CublasLtOperands& o, cudaStream_t stream) const {
-  if (!supported_) CheckCublas(CUBLAS_STATUS_NOT_SUPPORTED, "choosing an algorithm");
+  CheckCublas(status_, "choosing an algorithm");
   const double one_f64 = 1, zero_f64 = 0;
   const float one_f32 = 1, zero_f32 = 0;
   const bool f64 = scale_type_ == DType::kF64;

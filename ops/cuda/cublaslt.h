@@ -79,7 +79,7 @@ class CublasLtPlan {
   explicit CublasLtPlan(const CublasLtProblem& problem);
 
   /// Whether there is an algorithm.
-  bool supported() const { return supported_; }
+  bool supported() const { return status_ == CUBLAS_STATUS_SUCCESS; }
   /// Queues the product on the stream. Throws DeviceError.
   void Run(const CublasLtOperands& operands, cudaStream_t stream) const;
 
@@ -102,7 +102,7 @@ class CublasLtPlan {
   DType scale_type_;
   Desc desc_;
   Layout a_, b_, d_;
-  bool supported_ = false;
+  cublasStatus_t status_ = CUBLAS_STATUS_NOT_SUPPORTED;
   cublasLtMatmulAlgo_t algo_ = {};
   bool has_bias_, has_aux_;
   /// The descriptor holds pointers of the call: one call at a time.

@@ -31,7 +31,8 @@ void CheckDTypes(const MatmulArgs& args) {
 
 cublasComputeType_t ComputeTypeOf(const MatmulArgs& args) {
   if (args.output_dtype == DType::kF64) return CUBLAS_COMPUTE_64F;
-  const bool tf32 = args.input_dtype == DType::kF32 && allow_tf32.load(std::memory_order_relaxed);
+  const bool tf32 = args.input_dtype == DType::kF32 && allow_tf32.load(std::memory_order_relaxed) &&
+                    ComputeCapabilityMajor(CurrentDevice()) >= 8;
   return tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
 }
 
