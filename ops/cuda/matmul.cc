@@ -15,6 +15,8 @@
 namespace pando {
 namespace {
 
+/// The device that kernels go to, and that operands are taken to lie on: of a process's devices,
+/// one runs its products.
 int CurrentDevice() {
   int device = 0;
   CheckCuda(cudaGetDevice(&device), "asking for the device");
