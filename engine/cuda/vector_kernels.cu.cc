@@ -171,15 +171,15 @@ __global__ void SumSquaresKernel(const T* x, int64_t n, double* partial) {
   for (int64_t c = blockIdx.x; c < chunks; c += gridDim.x) {
     const int64_t begin = c * kSumSquaresChunk;
     const int64_t end = begin + kSumSquaresChunk < n ? begin + kSumSquaresChunk : n;
-    double sum = 0;
+    double sums[2] = {0, 0};  // two, as additions wait for each other
     for (int64_t i = begin + threadIdx.x * N; i < end; i += kThreads * N) {
       const Pack<T, N> pack = LoadPack<kWide, N>(x + i, end - i);
       for (int k = 0; k < N; ++k) {
         const double v = ToFloat(pack.v[k]);
-        sum += v * v;
+        sums[k % 2] += v * v;
       }
     }
-    sum = BlockReduce(SumOp(), sum, SharedMemory<double>());
+    const double sum = BlockReduce(SumOp(), sums[0] + sums[1], SharedMemory<double>());
     if (threadIdx.x == 0) partial[c] = sum;
   }
 }
