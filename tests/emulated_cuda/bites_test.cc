@@ -275,6 +275,17 @@ TEST_F(EmulatedCudaDies, IndexOffByOne) {
   EXPECT_DEATH(Run(ReadOne, 1, 32, 0, y.get(), int64_t{-1}, y.get()), "ReadOne.*4 bytes before");
 }
 
+__global__ void ReadPack(const float* x, float* y) {
+  *reinterpret_cast<Pack<float, 4>*>(y) = *reinterpret_cast<const Pack<float, 4>*>(x);
+}
+
+TEST_F(EmulatedCudaDies, UnalignedAccess) {
+  const DeviceFloats y(1024);
+  Run(ReadPack, 1, 32, 0, y.get() + 4, y.get());
+  EXPECT_DEATH(Run(ReadPack, 1, 32, 0, y.get() + 5, y.get()), "ReadPack.*not aligned as its type");
+  EXPECT_DEATH(Run(ReadPack, 1, 32, 0, y.get(), y.get() + 2), "ReadPack.*not aligned as its type");
+}
+
 TEST_F(EmulatedCudaBites, IndexOffByOneWithinTheLast16Bytes) {
   const DeviceFloats y(1023);
   EXPECT_THAT(Fault(Fill, 4, 64, 0, y.get(), int64_t{1024}, 2.0F),
