@@ -83,7 +83,7 @@ struct StridedRows {
   int64_t step;
 };
 
-// Columns [column, column + n) of dout's rows, this lane's.
+// Columns [column, column + n) of dout's rows, this lane's; if kWide, n is 0 or kW.
 template <typename T, bool kWide>
 struct Columns {
   static constexpr int kW = kPackWidth<T>;
@@ -97,7 +97,8 @@ struct Columns {
       PANDO_UNROLL
       for (int u = 0; u < kBatch; ++u) {
         counts[u] = k + u < end && rows.Counts(k + u);
-        if (counts[u]) v[u] = LoadPack<kWide, kW>(dout + rows.Row(k + u) * cols + column, n);
+        if (counts[u])
+          v[u] = LoadPack<kWide, kW>(dout + rows.Row(k + u) * cols + column, kWide ? kW : n);
       }
       PANDO_UNROLL
       for (int u = 0; u < kBatch; ++u) {
@@ -108,14 +109,14 @@ struct Columns {
   }
   __device__ void Load(const float* row, float (&sum)[kW]) const {
     for (int j = 0; j < kW; j += 4) {
-      const auto part = LoadPack<kWide, 4>(row + column + j, n - j);
+      const auto part = LoadPack<kWide, 4>(row + column + j, kWide ? 4 : n - j);
       for (int i = 0; i < 4; ++i) sum[j + i] = part.v[i];
     }
   }
   __device__ void Store(float* row, const float (&sum)[kW]) const {
     for (int j = 0; j < kW; j += 4) {
       const Pack<float, 4> part = {{sum[j], sum[j + 1], sum[j + 2], sum[j + 3]}};
-      StorePack<kWide, 4>(row + column + j, n - j, part);
+      StorePack<kWide, 4>(row + column + j, kWide ? 4 : n - j, part);
     }
   }
 

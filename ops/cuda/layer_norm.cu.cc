@@ -81,10 +81,9 @@ void Forward(const LayerNormForwardArgs& args, void* stream) {
 }
 
 // Backward: a block has a chunk of rows, of which it sums dweight and dbias. A thread has the same
-// four columns in each row, so those sums are in its registers (more columns a thread would not
-// fit); short rows are taken several at a time, each by a group of threads.
+// Pack of columns in each row, so those sums are in its registers; short rows are taken several at
+// a time, each by a group of threads.
 
-constexpr int kBackwardWidth = 4;
 constexpr int kMostThreads = 1024;
 constexpr int kGroupedThreads = 512;  // of a block, as far as groups fill them
 constexpr int64_t kMostChunks = 256;
@@ -102,13 +101,13 @@ Chunks ChunksFor(int64_t rows) {
 // This thread's columns of the row, what is computed from them, and the row's statistics.
 template <typename T, bool kWide>
 struct BackwardPack {
-  static constexpr int kW = kBackwardWidth;
+  static constexpr int kW = kPackWidth<T>;
   using Elements = Pack<T, kW>;
 
-  __device__ void Load(const LayerNormBackwardArgs& args, int64_t row, int64_t column, int n) {
-    const int64_t at = row * args.cols + column;
-    x = LoadPack<kWide, kW>(static_cast<const T*>(args.x) + at, n);
-    dy = LoadPack<kWide, kW>(static_cast<const T*>(args.dy) + at, n);
+  // `at` is where the columns are in the matrices, n how many there are if not kWide.
+  __device__ void Load(const LayerNormBackwardArgs& args, int64_t at, int n) {
+    x = LoadPack<kWide, kW>(static_cast<const T*>(args.x) + at, kWide ? kW : n);
+    dy = LoadPack<kWide, kW>(static_cast<const T*>(args.dy) + at, kWide ? kW : n);
   }
   __device__ void LoadStatistics(const LayerNormBackwardArgs& args, int64_t row) {
     mean = static_cast<const float*>(args.mean)[row];
@@ -121,14 +120,14 @@ struct BackwardPack {
   }
   // Writes dx, given the row's means of g and of g * xhat.
   __device__ void StoreGradient(const LayerNormBackwardArgs& args, const Elements& weight, float g,
-                                float g_xhat, int64_t row, int64_t column, int n) const {
-    const int64_t at = row * args.cols + column;
+                                float g_xhat, int64_t at, int n) const {
     const T* dsum = static_cast<const T*>(args.dsum);
-    Elements dx = dsum == nullptr ? Elements{} : LoadPack<kWide, kW>(dsum + at, n);
+    Elements dx = {};
+    if (dsum != nullptr) dx = LoadPack<kWide, kW>(dsum + at, kWide ? kW : n);
     for (int j = 0; j < kW; ++j) {
       dx.v[j] = RoundTo<T>(ToFloat(dx.v[j]) + rstd * (G(j, weight) - g - Xhat(j) * g_xhat));
     }
-    StorePack<kWide, kW>(static_cast<T*>(args.dx) + at, n, dx);
+    StorePack<kWide, kW>(static_cast<T*>(args.dx) + at, kWide ? kW : n, dx);
   }
 
   Elements x;
@@ -188,7 +187,9 @@ __global__ void __launch_bounds__(kMostThreads)
   const int64_t column = static_cast<int64_t>(member) * kW;
   const int64_t left = cols - column;
   const int n = left >= kW ? kW : static_cast<int>(left > 0 ? left : 0);
-  const auto w = LoadPack<kWide, kW>(weight + (n > 0 ? column : 0), n);
+  typename Row::Elements w = {};
+  if (n > 0) w = LoadPack<kWide, kW>(weight + column, kWide ? kW : n);
+  const float inverse_cols = 1 / static_cast<float>(cols);
   const int64_t begin = blockIdx.x * chunk_rows;
   const int64_t end = begin + chunk_rows < args.rows ? begin + chunk_rows : args.rows;
   float* shared = SharedMemory<float>();
@@ -201,7 +202,7 @@ __global__ void __launch_bounds__(kMostThreads)
     float g = 0;
     float g_xhat = 0;
     if (mine) {
-      row.Load(args, r, column, n);
+      row.Load(args, r * cols + column, n);
       row.LoadStatistics(args, r);
       for (int j = 0; j < kW; ++j) {
         const float xhat = row.Xhat(j);
@@ -216,8 +217,7 @@ __global__ void __launch_bounds__(kMostThreads)
     GroupSums(&g, &g_xhat, group * warps, warps, shared + place);
     place = kSumsPlace - place;
     if (mine) {
-      row.StoreGradient(args, w, g / static_cast<float>(cols), g_xhat / static_cast<float>(cols), r,
-                        column, n);
+      row.StoreGradient(args, w, g * inverse_cols, g_xhat * inverse_cols, r * cols + column, n);
     }
   }
   AddGroups(sums, group, groups, member, members, shared + 2 * kSumsPlace);
@@ -250,8 +250,8 @@ __global__ void __launch_bounds__(kRowThreads, 2)
     float g_xhat = 0;
     for (int64_t c = threadIdx.x * static_cast<int64_t>(kW); c < cols; c += step) {
       const int n = cols - c < kW ? static_cast<int>(cols - c) : kW;
-      row.Load(args, r, c, n);
-      const auto w = LoadPack<kWide, kW>(weight + c, n);
+      row.Load(args, r * cols + c, n);
+      const auto w = LoadPack<kWide, kW>(weight + c, kWide ? kW : n);
       for (int j = 0; j < kW; ++j) {
         g += row.G(j, w);
         g_xhat += row.G(j, w) * row.Xhat(j);
@@ -261,15 +261,15 @@ __global__ void __launch_bounds__(kRowThreads, 2)
     g_xhat = BlockReduce(SumOp(), g_xhat, SharedMemory<float>()) / static_cast<float>(cols);
     for (int64_t c = threadIdx.x * static_cast<int64_t>(kW); c < cols; c += step) {
       const int n = cols - c < kW ? static_cast<int>(cols - c) : kW;
-      row.Load(args, r, c, n);
-      const auto w = LoadPack<kWide, kW>(weight + c, n);
+      row.Load(args, r * cols + c, n);
+      const auto w = LoadPack<kWide, kW>(weight + c, kWide ? kW : n);
       for (int j = 0; j < kW; ++j) {
         if (j >= n) break;
         const float d = ToFloat(row.dy.v[j]);
         dweight[c + j] = (r > begin ? dweight[c + j] : 0.0f) + d * row.Xhat(j);
         dbias[c + j] = (r > begin ? dbias[c + j] : 0.0f) + d;
       }
-      row.StoreGradient(args, w, g, g_xhat, r, c, n);
+      row.StoreGradient(args, w, g, g_xhat, r * cols + c, n);
     }
   }
 }
@@ -280,14 +280,14 @@ void BackwardTyped(const LayerNormBackwardArgs& args, void* stream) {
   const Chunks chunks = ChunksFor(args.rows);
   const auto blocks = static_cast<unsigned>(chunks.count);
   const T* weight = static_cast<const T*>(args.weight);
-  const int64_t members = WholeWarps((args.cols + kBackwardWidth - 1) / kBackwardWidth);
+  const int64_t members = WholeWarps(PacksFor<T>(args.cols));
   if (members > kMostThreads) {
     Launch(LayerNormBackwardLong<T, kWide>, blocks, kRowThreads, kWarpSize * kFloat, stream, args,
            weight, chunks.rows);
     return;
   }
   const int64_t groups = std::max<int64_t>(kGroupedThreads / members, 1);
-  const int64_t sums = (groups - 1) * members * 2 * kBackwardWidth;
+  const int64_t sums = (groups - 1) * members * 2 * kPackWidth<T>;
   Launch(LayerNormBackward<T, kWide>, blocks, static_cast<unsigned>(groups * members),
          (2 * kSumsPlace + sums) * kFloat, stream, args, weight, static_cast<int>(members),
          chunks.rows);
@@ -299,7 +299,7 @@ void Backward(const LayerNormBackwardArgs& args, void* stream) {
                        IsWideAligned(args.dy) && IsWideAligned(args.dsum) && IsWideAligned(args.dx);
   DispatchCuda<float, BFloat16, Float16>("layer_norm backward", args.dtype, [&](auto tag) {
     using T = decltype(tag);
-    const bool wide = aligned && args.cols % kBackwardWidth == 0;
+    const bool wide = aligned && args.cols % kPackWidth<T> == 0;
     wide ? BackwardTyped<T, true>(args, stream) : BackwardTyped<T, false>(args, stream);
   });
   AddPartials(static_cast<const float*>(args.scratch), ChunksFor(args.rows).count, 2 * args.cols,
