@@ -1,5 +1,5 @@
-// Matrix products of ops/cuda on the stand-in for cuBLASLt: against f64 sums, with the epilogues
-// one by one, and with faults that must be caught.
+// Matrix products of ops/cuda on the stand-in for cuBLASLt: what depends on the kind of GPU, what
+// is made when, and faults that must be caught. Results are tests/ops/matmul_device_test.cc's.
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 #include <gmock/gmock.h>
@@ -27,12 +27,11 @@ using ::testing::ThrowsMessage;
 /// A copy of an array on the device, ending, to within 16 bytes, where memory ends.
 class OnDevice {
  public:
-  explicit OnDevice(Array& array, int64_t shift = 0) : array_(array) {
-    CheckCuda(cudaMalloc(&base_, array.bytes() + static_cast<size_t>(shift)), "cudaMalloc");
-    data_ = static_cast<char*>(base_) + shift;
+  explicit OnDevice(Array& array) : array_(array) {
+    CheckCuda(cudaMalloc(&data_, array.bytes()), "cudaMalloc");
     CheckCuda(cudaMemcpy(data_, array.data(), array.bytes(), cudaMemcpyHostToDevice), "cudaMemcpy");
   }
-  ~OnDevice() { (void)cudaFree(base_); }
+  ~OnDevice() { (void)cudaFree(data_); }
   OnDevice(const OnDevice&) = delete;
   OnDevice& operator=(const OnDevice&) = delete;
   void* data() const { return data_; }
@@ -43,7 +42,6 @@ class OnDevice {
 
  private:
   Array& array_;
-  void* base_ = nullptr;
   void* data_ = nullptr;
 };
 
@@ -77,102 +75,25 @@ class CudaMatmulTest : public testing::Test {
     CheckCuda(cudaStreamSynchronize(stream_), "multiplying");
   }
 
-  /// Carries out the problem; operands lie `shift` bytes behind an aligned address. `fault` may
-  /// spoil the arguments.
+  /// Carries out the problem. `fault` may spoil the arguments.
   template <typename Fault>
-  void Multiply(MatmulProblem& problem, int64_t shift, const Fault& fault) {
-    OnDevice a(problem.a, shift), b(problem.b, shift), c(problem.c, shift), bias(problem.bias);
+  void Multiply(MatmulProblem& problem, const Fault& fault) {
+    OnDevice a(problem.a), b(problem.b), c(problem.c);
     MatmulArgs args = problem.args;
     args.a = a.data();
     args.b = b.data();
     args.c = c.data();
-    args.bias = problem.with_bias ? bias.data() : nullptr;
     fault(args);
     Launch(args);
     c.CopyBack();
   }
-  void Multiply(MatmulProblem& problem, int64_t shift = 0) {
-    Multiply(problem, shift, [](MatmulArgs&) {});
-  }
-  void CheckAll(DTypes dtypes, MatmulShape shape, int64_t batch) {
-    CheckAllForms([this](MatmulProblem& p) { Multiply(p); }, dtypes, shape, batch);
+  void Multiply(MatmulProblem& problem) {
+    Multiply(problem, [](MatmulArgs&) {});
   }
 
   cudaStream_t stream_ = nullptr;
   void* scratch_ = nullptr;
 };
-
-TEST_F(CudaMatmulTest, SmallAndOddSizes) {
-  const MatmulShape shapes[] = {{1, 1, 1},   {1, 7, 5},    {7, 1, 3},
-                                {2, 3, 257}, {13, 17, 19}, {16, 24, 32}};
-  for (const DTypes& dtypes : kMatmulDTypes) {
-    for (const MatmulShape& shape : shapes) CheckAll(dtypes, shape, 1);
-  }
-}
-
-TEST_F(CudaMatmulTest, LargerSizes) {
-  for (const DTypes& dtypes : kMatmulDTypes) {
-    for (const MatmulShape& shape : {MatmulShape{267, 5, 3}, {3, 1053, 4}, {101, 123, 67}}) {
-      MatmulProblem problem(MatmulOptionsOf(dtypes, shape), 0);
-      Multiply(problem);
-      problem.Check();
-    }
-  }
-}
-
-TEST_F(CudaMatmulTest, Batches) {
-  for (const DTypes& dtypes : kMatmulDTypes) {
-    CheckAll(dtypes, {5, 6, 7}, 3);
-    CheckAll(dtypes, {33, 16, 40}, 2);
-  }
-}
-
-TEST_F(CudaMatmulTest, OneMatrixForAWholeBatch) {
-  for (const DTypes& dtypes : kMatmulDTypes) {
-    for (const bool repeat_a : {false, true}) {
-      MatmulProblem problem(MatmulOptionsOf(dtypes, {9, 11, 13}, 3), 0);
-      (repeat_a ? problem.args.stride_a : problem.args.stride_b) = 0;
-      Multiply(problem);
-      problem.Check();
-    }
-  }
-}
-
-TEST_F(CudaMatmulTest, EmptySizes) {
-  for (const DTypes& dtypes : {DTypes{DType::kF32, DType::kF32}, {DType::kBF16, DType::kF32}}) {
-    for (const MatmulShape& shape : {MatmulShape{0, 3, 4}, {3, 0, 4}, {3, 4, 0}}) {
-      CheckAll(dtypes, shape, 1);
-      CheckAll(dtypes, shape, 2);
-    }
-  }
-}
-
-// What is left of a product without terms; more elements than one block has threads.
-TEST_F(CudaMatmulTest, NoTerms) {
-  for (const DTypes& dtypes : kMatmulDTypes) CheckAll(dtypes, {97, 7, 0}, 2);
-}
-
-// Algorithms are chosen for the alignment that operands have.
-TEST_F(CudaMatmulTest, OperandsOfAnyAlignment) {
-  for (const DTypes& dtypes : kMatmulDTypes) {
-    for (const int64_t shift : {8, 16, 24, 48}) {
-      MatmulProblem problem(MatmulOptionsOf(dtypes, {8, 16, 24}), 0);
-      problem.with_bias = true;
-      Multiply(problem, shift);
-      problem.Check();
-    }
-  }
-}
-
-TEST_F(CudaMatmulTest, RefusesDTypesThatDoNotFit) {
-  for (const DTypes& dtypes :
-       {DTypes{DType::kF32, DType::kBF16}, DTypes{DType::kBF16, DType::kF16},
-        DTypes{DType::kF64, DType::kF32}, DTypes{DType::kI32, DType::kI32}}) {
-    MatmulArgs args = MatmulOptionsOf(dtypes, {1, 1, 1});
-    args.lda = args.ldb = args.ldc = 1;
-    EXPECT_THROW(Launch(args), InvalidArgument) << Name(dtypes.input);
-  }
-}
 
 // Rounding inputs to 10 bits errs by up to 2^-11 of each: far beyond f32's bound, within its own.
 TEST_F(CudaMatmulTest, Tf32OnlyWhenAsked) {
@@ -230,140 +151,29 @@ TEST_F(CudaMatmulTest, RefusesTooLittleScratch) {
               ThrowsMessage<InvalidArgument>(HasSubstr("bytes of scratch")));
 }
 
-// --- Epilogues ---------------------------------------------------------------------------------
-
-double Gelu(double x) {
-  return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
-}
-
-/// A product with dense operands, and room for what fusions add.
-struct FusedProblem {
-  FusedProblem(MatmulArgs options, MatmulFusion fusion)
-      : problem(options, 0),
-        aux(Matrices(options.output_dtype, 1, options.m, options.n, options.n, 0, 0, 5000)),
-        sums(Matrices(options.output_dtype, 1, std::max(options.m, options.n), 1, 1, 0, 0, 0)) {
-    problem.args.fusion = fusion;
-  }
-  MatmulProblem problem;
-  Array aux, sums;
-  bool with_aux = true;
-  bool offered = false;
-};
-
-class CudaMatmulFusionTest : public CudaMatmulTest {
- protected:
-  CudaMatmulFusionTest() { Use(90); }
-
-  /// Runs it if the table offers it.
-  void Fuse(FusedProblem& f) {
-    OnDevice aux(f.aux), sums(f.sums);
-    const MatmulFusion fusion = f.problem.args.fusion;
-    const bool has_sums = fusion == MatmulFusion::kSumsOfA || fusion == MatmulFusion::kSumsOfB;
-    Multiply(f.problem, 0, [&](MatmulArgs& args) {
-      args.aux = has_sums || !f.with_aux ? nullptr : aux.data();
-      args.sums = has_sums ? sums.data() : nullptr;
-      f.offered = kCudaMatmul.fuses(args);
-      if (!f.offered) args.m = 0;
-    });
-    aux.CopyBack();
-    sums.CopyBack();
-  }
-
-  static double Product(const FusedProblem& f, int64_t i, int64_t j) {
-    double sum = f.problem.with_bias ? f.problem.bias.Get(j) : 0;
-    for (int64_t p = 0; p < f.problem.args.k; ++p) {
-      sum += f.problem.A(0, i, p) * f.problem.B(0, p, j);
-    }
-    return sum;
-  }
-};
-
-constexpr DTypes kNarrow[] = {{DType::kBF16, DType::kBF16}, {DType::kF16, DType::kF16}};
-
-TEST_F(CudaMatmulFusionTest, GeluKeepsItsInput) {
-  for (const DTypes& dtypes : kNarrow) {
-    for (const bool bias : {false, true}) {
-      for (const bool keep : {false, true}) {
-        FusedProblem f(MatmulOptionsOf(dtypes, {5, 16, 7}), MatmulFusion::kGelu);
-        f.problem.with_bias = bias;
-        f.with_aux = keep;
-        Fuse(f);
-        ASSERT_TRUE(f.offered);
-        const double u = UnitRoundoff(dtypes.output);
-        for (int64_t i = 0; i < 5; ++i) {
-          for (int64_t j = 0; j < 16; ++j) {
-            const double s = Product(f, i, j);
-            // Nothing is rounded but what is stored: u of it, and a little of the sum in f32.
-            EXPECT_NEAR(f.problem.c.Get(i * 16 + j), Gelu(s), u * std::abs(Gelu(s)) + 1e-5);
-            if (keep) {
-              EXPECT_NEAR(f.aux.Get(i * 16 + j), s, u * std::abs(s) + 1e-5);
-            }
-          }
-        }
-      }
-    }
-  }
-  EXPECT_GT(emulated_cuda::ProductsWith(CUBLASLT_EPILOGUE_GELU_AUX_BIAS), 0);
-}
-
-TEST_F(CudaMatmulFusionTest, GeluGradient) {
-  for (const DTypes& dtypes : kNarrow) {
-    FusedProblem f(MatmulOptionsOf(dtypes, {6, 24, 5}), MatmulFusion::kGeluGradient);
-    f.problem.args.transpose_b = true;
-    f.problem = MatmulProblem(f.problem.args, 0);
-    Fuse(f);
-    ASSERT_TRUE(f.offered);
-    for (int64_t i = 0; i < 6; ++i) {
-      for (int64_t j = 0; j < 24; ++j) {
-        constexpr double kStep = 1e-4;
-        const double at = f.aux.Get(i * 24 + j);
-        const double slope = (Gelu(at + kStep) - Gelu(at - kStep)) / (2 * kStep);
-        const double want = Product(f, i, j) * slope;
-        EXPECT_NEAR(f.problem.c.Get(i * 24 + j), want,
-                    UnitRoundoff(dtypes.output) * std::abs(want) + 1e-5);
-      }
-    }
-  }
-}
-
-// The gradient of a bias beside a weight's, in both layouts; the product accumulates, sums don't.
-TEST_F(CudaMatmulFusionTest, SumsOfRowsAndColumns) {
-  for (const DTypes& dtypes : {DTypes{DType::kBF16, DType::kF32},
-                               {DType::kF16, DType::kF32},
-                               {DType::kF32, DType::kF32}}) {
-    for (const bool of_a : {false, true}) {
-      MatmulArgs args = MatmulOptionsOf(dtypes, {5, 7, 19});
-      args.transpose_a = true;
-      args.accumulate = true;
-      FusedProblem f(args, of_a ? MatmulFusion::kSumsOfA : MatmulFusion::kSumsOfB);
-      Fuse(f);
-      ASSERT_TRUE(f.offered);
-      f.problem.Check();
-      for (int64_t i = 0; i < (of_a ? 5 : 7); ++i) {
-        double want = 0;
-        for (int64_t p = 0; p < 19; ++p) want += of_a ? f.problem.A(0, i, p) : f.problem.B(0, p, i);
-        EXPECT_NEAR(f.sums.Get(i), want, 1e-6 * 19);
-      }
-    }
-  }
-}
-
-TEST_F(CudaMatmulFusionTest, OffersOnlyWhatTheLibraryHasAndIsWorthIt) {
+TEST_F(CudaMatmulTest, FusesOnlyWhatTheLibraryHasAndIsWorthIt) {
   const auto offers = [this](DTypes dtypes, MatmulShape shape, MatmulFusion fusion, int64_t batch) {
-    FusedProblem f(MatmulOptionsOf(dtypes, shape, batch), fusion);
-    if (batch > 1) f.with_aux = false;
-    Fuse(f);
-    return f.offered;
+    MatmulArgs args = MatmulOptionsOf(dtypes, shape, batch);
+    args.lda = shape.k;
+    args.ldb = args.ldc = shape.n;
+    args.stride_c = shape.m * shape.n;
+    args.a = args.b = args.c = scratch_;
+    args.fusion = fusion;
+    (fusion == MatmulFusion::kSumsOfA ? args.sums : args.aux) = scratch_;
+    return kCudaMatmul.fuses(args);
   };
   const DTypes bf16 = {DType::kBF16, DType::kBF16}, f32 = {DType::kF32, DType::kF32};
+  Use(90);
   EXPECT_TRUE(offers(bf16, {4, 8, 8}, MatmulFusion::kGelu, 1));
   EXPECT_FALSE(offers(bf16, {4, 9, 8}, MatmulFusion::kGelu, 1)) << "leading dimension of aux";
   EXPECT_FALSE(offers(bf16, {4, 8, 0}, MatmulFusion::kGelu, 1)) << "no product";
   EXPECT_FALSE(offers(bf16, {4, 8, 8}, MatmulFusion::kGelu, 2)) << "batch";
   EXPECT_FALSE(offers(f32, {4, 8, 8}, MatmulFusion::kGelu, 1)) << "accuracy";
+  EXPECT_TRUE(offers(f32, {4, 8, 8}, MatmulFusion::kSumsOfA, 1));
   EXPECT_FALSE(offers(bf16, {4, 8, 8}, MatmulFusion::kSumsOfA, 1)) << "sums in bf16";
   Use(89);
   EXPECT_FALSE(offers(bf16, {4, 8, 8}, MatmulFusion::kGelu, 1)) << "before Hopper";
+  EXPECT_TRUE(offers(f32, {4, 8, 8}, MatmulFusion::kSumsOfA, 1));
 }
 
 // --- Faults ------------------------------------------------------------------------------------
@@ -374,7 +184,7 @@ class CudaMatmulFaultTest : public CudaMatmulTest {
   template <typename Fault>
   bool IsRight(MatmulShape shape, const Fault& fault) {
     MatmulProblem problem(MatmulOptionsOf({DType::kF32, DType::kF32}, shape), 0);
-    Multiply(problem, 0, fault);
+    Multiply(problem, fault);
     double wrong = 0;
     for (int64_t i = 0; i < shape.m; ++i) {
       for (int64_t j = 0; j < shape.n; ++j) {
