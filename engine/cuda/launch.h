@@ -12,11 +12,14 @@
 
 #include "engine/cuda/check.h"
 
-/// Before a loop of a constant count that must be unrolled, as its arrays live in registers.
+/// Before a loop of a constant count that must be unrolled, as its arrays live in registers; and
+/// before one that matters too little.
 #if defined(__CUDACC__)
 #define PANDO_UNROLL _Pragma("unroll")
+#define PANDO_NO_UNROLL _Pragma("unroll 1")
 #else
 #define PANDO_UNROLL
+#define PANDO_NO_UNROLL
 #endif
 
 namespace pando {

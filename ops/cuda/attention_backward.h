@@ -12,49 +12,60 @@
 
 namespace pando {
 
-/// A block's tiles: kWarps warps of 16 rows of its own, against kStream rows at a time, in kStages
-/// buffers. A block of keys gives kColumns elements of its dk and dv.
+/// A block's tiles: kWarps warps of kBands bands of rows of its own, against kStream rows at a
+/// time, in kStages buffers.
+template <int kWarpCount, int kBandCount, int kStreamRows, int kStageCount>
+struct BackwardTileOf {
+  static constexpr int kWarps = kWarpCount;
+  static constexpr int kBands = kBandCount;
+  static constexpr int kStream = kStreamRows;
+  static constexpr int kStages = kStageCount;
+  static constexpr int kWarpRows = kBands * kBandRows;
+  static constexpr int kThreads = kWarps * kWarpSize;
+  static constexpr int kRows = kWarps * kWarpRows;
+};
+
+/// Of blocks that own queries.
 template <typename T, int kDim>
-struct BackwardTile {
-  static constexpr int kWarps = 4;
-  static constexpr int kStream = kDim == 64 ? 64 : 32;
-  static constexpr int kStages = 2;
-  static constexpr int kColumns = kDim;
+struct QueryTile;
+template <typename T>
+struct QueryTile<T, 64> : BackwardTileOf<4, 2, 32, 2> {};
+template <typename T>
+struct QueryTile<T, 128> : BackwardTileOf<4, 1, 32, 2> {};
+template <typename T>
+struct QueryTile<T, 256> : BackwardTileOf<2, 1, 16, 2> {};
+template <>
+struct QueryTile<float, 64> : BackwardTileOf<4, 1, 32, 1> {};
+template <>
+struct QueryTile<float, 128> : BackwardTileOf<2, 1, 16, 1> {};
+template <>
+struct QueryTile<float, 256> : BackwardTileOf<2, 1, 8, 1> {};
+
+/// Of blocks that own keys, which give kColumns elements of their dk and dv.
+template <typename T, int kDim>
+struct KeyTile : QueryTile<T, kDim> {
+  static constexpr int kColumns = kDim == 256 ? 128 : kDim;
 };
 template <typename T>
-struct BackwardTile<T, 256> {
-  static constexpr int kWarps = 2;
-  static constexpr int kStream = 16;
-  static constexpr int kStages = 2;
-  static constexpr int kColumns = 128;
-};
-template <>
-struct BackwardTile<float, 64> {
-  static constexpr int kWarps = 4;
-  static constexpr int kStream = 32;
-  static constexpr int kStages = 1;
+struct KeyTile<T, 64> : BackwardTileOf<4, 2, 16, 2> {
   static constexpr int kColumns = 64;
 };
 template <>
-struct BackwardTile<float, 128> {
-  static constexpr int kWarps = 2;
-  static constexpr int kStream = 16;
-  static constexpr int kStages = 1;
+struct KeyTile<float, 64> : QueryTile<float, 64> {
+  static constexpr int kColumns = 64;
+};
+template <typename T>
+struct KeyTile<T, 128> : BackwardTileOf<4, 1, 16, 2> {
   static constexpr int kColumns = 128;
 };
 template <>
-struct BackwardTile<float, 256> {
-  static constexpr int kWarps = 2;
-  static constexpr int kStream = 16;
-  static constexpr int kStages = 1;
+struct KeyTile<float, 128> : QueryTile<float, 128> {
   static constexpr int kColumns = 128;
 };
 
-template <typename T, int kDim>
+template <typename T, int kDim, typename Tile>
 constexpr int64_t BackwardSharedBytes() {
-  using Tile = BackwardTile<T, kDim>;
-  return SharedRows<T, kDim>::Bytes(2 * Tile::kWarps * kFragmentRows +
-                                    2 * Tile::kStages * Tile::kStream);
+  return SharedRows<T, kDim>::Bytes(2 * Tile::kRows + 2 * Tile::kStages * Tile::kStream);
 }
 
 /// A statistic of the queries of a tile, where they are rows and where they are columns.
@@ -69,8 +80,8 @@ struct ColumnStatistic {
   }
 };
 
-/// From a warp's scores and dP to the probabilities after dropout, in `p`, and dS, in `dp`. The
-/// tile begins at (row, column); where `masked`, sees(n, e) says which elements count.
+/// From a band's scores and dP to the probabilities after dropout, in `p`, and dS, in `dp`. The
+/// band begins at (row, column); where `masked`, sees(n, e) says which elements count.
 template <bool kOwnsKeys, bool kDropout, int kStream, typename Statistic, typename Sees>
 __device__ inline void DifferentiateTile(const AttentionScalars& scalars,
                                          const TileDropout& dropout, int64_t row, int64_t column,
@@ -96,32 +107,33 @@ __device__ inline void DifferentiateTile(const AttentionScalars& scalars,
 }
 
 template <typename T, int kDim, bool kDropout>
-__global__ void __launch_bounds__(BackwardTile<T, kDim>::kWarps* kWarpSize)
+__global__ void __launch_bounds__(QueryTile<T, kDim>::kThreads, 2)
     AttentionQueryGradientKernel(AttentionBackwardArgs args, QueryStatistics statistics,
                                  AttentionScalars scalars) {
-  using Tile = BackwardTile<T, kDim>;
+  using Tile = QueryTile<T, kDim>;
   using Rows = SharedRows<T, kDim>;
-  constexpr int kThreads = Tile::kWarps * kWarpSize;
-  constexpr int kQueries = Tile::kWarps * kFragmentRows;
+  constexpr int kThreads = Tile::kThreads;
+  constexpr int kQueries = Tile::kRows;
   constexpr int kKeys = Tile::kStream;
+  constexpr int kBands = Tile::kBands;
   const AttentionShape& s = args.shape;
   const HeadTile at(s.query_heads, s.query_length, kQueries, true);
-  const int64_t kv_head = at.head / (s.query_heads / s.kv_heads);
+  const int kv_head = at.head / static_cast<int>(s.query_heads / s.kv_heads);
   const AttentionVisible see(s, at.b);
   const TileDropout dropout(s, scalars.threshold, at.b, at.head);
   const int dim = static_cast<int>(s.head_dim);
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
   const int g = static_cast<int>(threadIdx.x) % kWarpSize / 4;
   const int t = static_cast<int>(threadIdx.x) % 4;
-  const int64_t warp_row = at.row + kFragmentRows * warp;
+  const int warp_row = at.row + Tile::kWarpRows * warp;
 
   T* const q_tile = SharedMemory<T>();
   T* const dout_tile = q_tile + kQueries * Rows::kStride;
   T* const stream = dout_tile + kQueries * Rows::kStride;
-  const int own = warp * kFragmentRows * Rows::kStride;
+  const int own = warp * Tile::kWarpRows * Rows::kStride;
 
-  const TileView view(see, at.row, kQueries, warp_row);
-  const auto load = [&](int64_t j0, int stage) {
+  const TileView view(see, at.row, kQueries, warp_row, Tile::kWarpRows);
+  const auto load = [&](int j0, int stage) {
     T* const to = stream + stage * 2 * kKeys * Rows::kStride;
     const int keys = Within(view.key_end - j0, kKeys);
     LoadTile<T, kDim, kKeys, kThreads>(to, {RowAt<T>(args.k, at.b, j0, kv_head, dim),
@@ -139,13 +151,19 @@ __global__ void __launch_bounds__(BackwardTile<T, kDim>::kWarps* kWarpSize)
   if (view.key_end > 0) load(0, 0);
   CommitCopies();
 
-  const int64_t row = (at.b * s.query_heads + at.head) * statistics.padded + warp_row + g;
-  const RowStatistic lse{{statistics.lse[row], statistics.lse[row + 8]}};
-  const RowStatistic delta{{statistics.delta[row], statistics.delta[row + 8]}};
-  const int64_t ends[2] = {KeysSeen(see, warp_row + g), KeysSeen(see, warp_row + g + 8)};
-  float dq[kDim / 8][4] = {};
+  const int64_t row =
+      (static_cast<int64_t>(at.b) * s.query_heads + at.head) * statistics.padded + warp_row + g;
+  RowStatistic lse[kBands], delta[kBands];
+  int ends[kBands][2];
+  PANDO_UNROLL
+  for (int r = 0; r < 2 * kBands; ++r) {
+    lse[r / 2].of[r % 2] = statistics.lse[row + 8 * r];
+    delta[r / 2].of[r % 2] = statistics.delta[row + 8 * r];
+    ends[r / 2][r % 2] = KeysSeen(see, warp_row + g + 8 * r);
+  }
+  float dq[kBands][kDim / 8][4] = {};
   int stage = 0;
-  for (int64_t j0 = 0; j0 < view.key_end; j0 += kKeys) {
+  for (int j0 = 0; j0 < view.key_end; j0 += kKeys) {
     WaitForCopies<0>();
     __syncthreads();  // this tile is there, and nobody reads the last one any more
     const T* const k_tile = stream + stage * 2 * kKeys * Rows::kStride;
@@ -156,14 +174,19 @@ __global__ void __launch_bounds__(BackwardTile<T, kDim>::kWarps* kWarpSize)
       CommitCopies();
     }
     if (j0 < view.warp_key_end) {
-      float p[kKeys / 8][4] = {}, dp[kKeys / 8][4] = {};
-      ScoreProduct<T, kDim, kKeys>(q_tile + own, k_tile, p);
-      ScoreProduct<T, kDim, kKeys>(dout_tile + own, v_tile, dp);
-      const int seen[2] = {Within(ends[0] - j0, kKeys), Within(ends[1] - j0, kKeys)};
-      DifferentiateTile<false, kDropout, kKeys>(
-          scalars, dropout, warp_row, j0, j0 + kKeys > view.common_end, lse, delta,
-          [&](int n, int e) { return 8 * n + 2 * t + e % 2 < seen[e / 2]; }, p, dp);
-      WeightedRows<T, kDim, kKeys, kDim>(dp, k_tile, 0, dq);
+      float p[kBands][kKeys / 8][4] = {}, dp[kBands][kKeys / 8][4] = {};
+      ScoreProduct<T, kDim, kKeys, kBands>(q_tile + own, k_tile, p);
+      ScoreProduct<T, kDim, kKeys, kBands>(dout_tile + own, v_tile, dp);
+      const bool masked = j0 + kKeys > view.common_end;
+      PANDO_UNROLL
+      for (int m = 0; m < kBands; ++m) {
+        const auto sees = [&, m](int n, int e) {
+          return j0 + 8 * n + 2 * t + e % 2 < ends[m][e / 2];
+        };
+        DifferentiateTile<false, kDropout, kKeys>(scalars, dropout, warp_row + kBandRows * m, j0,
+                                                  masked, lse[m], delta[m], sees, p[m], dp[m]);
+      }
+      WeightedRows<T, kDim, kKeys, kDim, kBands>(dp, k_tile, 0, dq);
     }
     if constexpr (Tile::kStages == 1) {
       __syncthreads();
@@ -175,70 +198,82 @@ __global__ void __launch_bounds__(BackwardTile<T, kDim>::kWarps* kWarpSize)
   __syncthreads();  // also where there were no keys
   const auto scale = static_cast<float>(s.scale);
   const float scales[2] = {scale, scale};
-  StoreTile<T, kDim, kDim>(dq, scales, q_tile + own,
-                           {RowAt<T>(args.dq, at.b, warp_row, at.head, dim), args.dq.row_stride, 0,
-                            Within(s.query_length - warp_row, kFragmentRows), dim, scalars.wide});
+  PANDO_UNROLL
+  for (int m = 0; m < kBands; ++m) {
+    const int band_row = warp_row + kBandRows * m;
+    StoreTile<T, kDim, kDim>(dq[m], scales, q_tile + own + kBandRows * m * Rows::kStride,
+                             {RowAt<T>(args.dq, at.b, band_row, at.head, dim), args.dq.row_stride,
+                              0, Within(s.query_length - band_row, kBandRows), dim, scalars.wide});
+  }
 }
 
 /// Gradients of a tile of keys and its values, columns [blockIdx.y * kColumns, ...).
 template <typename T, int kDim, bool kDropout>
-__global__ void __launch_bounds__(BackwardTile<T, kDim>::kWarps* kWarpSize)
+__global__ void __launch_bounds__(KeyTile<T, kDim>::kThreads, 2)
     AttentionKeyGradientKernel(AttentionBackwardArgs args, QueryStatistics statistics,
                                AttentionScalars scalars) {
-  using Tile = BackwardTile<T, kDim>;
+  using Tile = KeyTile<T, kDim>;
   using Rows = SharedRows<T, kDim>;
-  constexpr int kThreads = Tile::kWarps * kWarpSize;
-  constexpr int kKeys = Tile::kWarps * kFragmentRows;
+  constexpr int kThreads = Tile::kThreads;
+  constexpr int kKeys = Tile::kRows;
   constexpr int kQueries = Tile::kStream;
   constexpr int kColumns = Tile::kColumns;
+  constexpr int kBands = Tile::kBands;
   const AttentionShape& s = args.shape;
   const HeadTile at(s.kv_heads, s.key_length, kKeys, false);
-  const int64_t group = s.query_heads / s.kv_heads;
+  const int group = static_cast<int>(s.query_heads / s.kv_heads);
   const AttentionVisible see(s, at.b);
   const int dim = static_cast<int>(s.head_dim);
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
   const int g = static_cast<int>(threadIdx.x) % kWarpSize / 4;
   const int t = static_cast<int>(threadIdx.x) % 4;
-  const int64_t warp_row = at.row + kFragmentRows * warp;
-  const int first_column = static_cast<int>(blockIdx.y) * kColumns;
+  const int warp_row = at.row + Tile::kWarpRows * warp;
+  const int first_chunk =
+      kColumns == kDim ? 0 : static_cast<int>(blockIdx.y) * kColumns / Rows::kPerChunk;
 
   T* const k_tile = SharedMemory<T>();
   T* const v_tile = k_tile + kKeys * Rows::kStride;
   T* const stream = v_tile + kKeys * Rows::kStride;
-  const int own = warp * kFragmentRows * Rows::kStride;
+  const int own = warp * Tile::kWarpRows * Rows::kStride;
 
-  // Queries that see the tile's first key, in tiles; then the same for the group's next head.
-  int64_t begin = see.first;
-  if (see.causal && at.row - see.offset > begin) begin = at.row - see.offset;
+  // Key row is seen by the queries from row - offset on. Of the tile's first key these are taken in
+  // whole tiles; then the same for the group's next head.
+  const int offset = static_cast<int>(see.offset), end = static_cast<int>(see.end);
+  const int keys = Within(see.keys - at.row, kKeys);
+  int begin = static_cast<int>(see.first);
+  if (see.causal && at.row - offset > begin) begin = at.row - offset;
   begin = begin / kQueries * kQueries;
-  const bool seen = at.row < see.keys && begin < see.end;
-  const int64_t tiles = seen ? (see.end - begin + kQueries - 1) / kQueries : 0;
+  const int last_head = keys > 0 && begin < end ? (at.head + 1) * group : 0;
 
-  const auto load = [&](int64_t head, int64_t i0, int stage) {
+  const auto load = [&](int head, int i0, int stage) {
     T* const to = stream + stage * 2 * kQueries * Rows::kStride;
-    const int first = Within(see.first - i0, kQueries), last = Within(see.end - i0, kQueries);
+    const int from = Within(see.first - i0, kQueries), past = Within(end - i0, kQueries);
     LoadTile<T, kDim, kQueries, kThreads>(to, {RowAt<T>(args.q, at.b, i0, head, dim),
-                                               args.q.row_stride, first, last, dim, scalars.wide});
+                                               args.q.row_stride, from, past, dim, scalars.wide});
     LoadTile<T, kDim, kQueries, kThreads>(to + kQueries * Rows::kStride,
                                           {RowAt<T>(args.dout, at.b, i0, head, dim),
-                                           args.dout.row_stride, first, last, dim, scalars.wide});
+                                           args.dout.row_stride, from, past, dim, scalars.wide});
   };
-  const int keys = Within(see.keys - at.row, kKeys);
   LoadTile<T, kDim, kKeys, kThreads>(k_tile, {RowAt<T>(args.k, at.b, at.row, at.head, dim),
                                               args.k.row_stride, 0, keys, dim, scalars.wide});
   LoadTile<T, kDim, kKeys, kThreads>(v_tile, {RowAt<T>(args.v, at.b, at.row, at.head, dim),
                                               args.v.row_stride, 0, keys, dim, scalars.wide});
-  if (tiles > 0) load(at.head * group, begin, 0);
+  int head = at.head * group, i0 = begin;
+  if (head < last_head) load(head, i0, 0);
   CommitCopies();
 
-  float dk[kColumns / 8][4] = {}, dv[kColumns / 8][4] = {};
+  float dk[kBands][kColumns / 8][4] = {}, dv[kBands][kColumns / 8][4] = {};
   int stage = 0;
-  int64_t head = at.head * group, i0 = begin;
-  for (int64_t step = 0; step < tiles * group; ++step) {
-    int64_t next_head = head, next_i0 = i0 + kQueries;
-    if (next_i0 >= see.end) {
-      next_i0 = begin;
-      ++next_head;
+  while (head < last_head) {
+    const TileDropout dropout(s, scalars.threshold, at.b, head);
+    const int64_t row =
+        (static_cast<int64_t>(at.b) * s.query_heads + head) * statistics.padded + i0 + 2 * t;
+    const ColumnStatistic lse{statistics.lse + row}, delta{statistics.delta + row};
+    const int this_i0 = i0;
+    i0 += kQueries;
+    if (i0 >= end) {
+      i0 = begin;
+      ++head;
     }
     WaitForCopies<0>();
     __syncthreads();  // this tile is there, and nobody reads the last one any more
@@ -246,55 +281,55 @@ __global__ void __launch_bounds__(BackwardTile<T, kDim>::kWarps* kWarpSize)
     const T* const dout_tile = q_tile + kQueries * Rows::kStride;
     if constexpr (Tile::kStages == 2) {
       stage ^= 1;
-      if (step + 1 < tiles * group) load(next_head, next_i0, stage);
+      if (head < last_head) load(head, i0, stage);
       CommitCopies();
     }
-    // The key of row g is seen by queries from diagonal + g on.
-    const int64_t diagonal = warp_row - see.offset - i0;
-    if (!see.causal || diagonal < kQueries) {
-      float p[kQueries / 8][4] = {}, dp[kQueries / 8][4] = {};
-      ScoreProduct<T, kDim, kQueries>(k_tile + own, q_tile, p);
-      ScoreProduct<T, kDim, kQueries>(v_tile + own, dout_tile, dp);
+    const int diagonal = see.causal ? warp_row - offset - this_i0 : -kKeys;
+    if (diagonal < kQueries) {
+      float p[kBands][kQueries / 8][4] = {}, dp[kBands][kQueries / 8][4] = {};
+      ScoreProduct<T, kDim, kQueries, kBands>(k_tile + own, q_tile, p);
+      ScoreProduct<T, kDim, kQueries, kBands>(v_tile + own, dout_tile, dp);
       const bool masked =
-          warp_row + kFragmentRows > see.keys || (see.causal && diagonal + kFragmentRows - 1 > 0);
-      // Of the keys of rows g and g + 8, the first query in this tile that sees them.
-      int from[2];
-      for (int r = 0; r < 2; ++r) {
-        const bool counts = warp_row + g + 8 * r < see.keys;
-        from[r] = !counts ? kQueries : (see.causal ? Within(diagonal + g + 8 * r, kQueries) : 0);
+          warp_row + Tile::kWarpRows > at.row + keys || diagonal + Tile::kWarpRows > 1;
+      PANDO_UNROLL
+      for (int m = 0; m < kBands; ++m) {
+        const int band = kBandRows * m + g;
+        const auto sees = [&, band](int n, int e) {
+          const int key = band + e / 2 * 8;
+          return 8 * n + 2 * t + e % 2 >= diagonal + key && warp_row + key < at.row + keys;
+        };
+        DifferentiateTile<true, kDropout, kQueries>(scalars, dropout, warp_row + kBandRows * m,
+                                                    this_i0, masked, lse, delta, sees, p[m], dp[m]);
       }
-      const int64_t row = (at.b * s.query_heads + head) * statistics.padded + i0 + 2 * t;
-      const ColumnStatistic lse{statistics.lse + row}, delta{statistics.delta + row};
-      const TileDropout dropout(s, scalars.threshold, at.b, head);
-      DifferentiateTile<true, kDropout, kQueries>(
-          scalars, dropout, warp_row, i0, masked, lse, delta,
-          [&](int n, int e) { return 8 * n + 2 * t + e % 2 >= from[e / 2]; }, p, dp);
-      WeightedRows<T, kDim, kQueries, kColumns>(p, dout_tile, first_column / Rows::kPerChunk, dv);
-      WeightedRows<T, kDim, kQueries, kColumns>(dp, q_tile, first_column / Rows::kPerChunk, dk);
+      WeightedRows<T, kDim, kQueries, kColumns, kBands>(p, dout_tile, first_chunk, dv);
+      WeightedRows<T, kDim, kQueries, kColumns, kBands>(dp, q_tile, first_chunk, dk);
     }
     if constexpr (Tile::kStages == 1) {
       __syncthreads();
-      if (step + 1 < tiles * group) load(next_head, next_i0, 0);
+      if (head < last_head) load(head, i0, 0);
       CommitCopies();
     }
-    head = next_head;
-    i0 = next_i0;
   }
   WaitForCopies<0>();
   __syncthreads();  // also where there were no queries
-  const int rows = Within(s.key_length - warp_row, kFragmentRows);
+  const int first_column = first_chunk * Rows::kPerChunk;
   const auto scale = static_cast<float>(s.scale);
   const float dk_scales[2] = {scale, scale}, dv_scales[2] = {1, 1};
-  const auto to = [&](const AttentionRows& out) {
-    return GlobalRows<T>{RowAt<T>(out, at.b, warp_row, at.head, dim) + first_column,
-                         out.row_stride,
-                         0,
-                         rows,
-                         dim - first_column,
-                         scalars.wide};
-  };
-  StoreTile<T, kDim, kColumns>(dk, dk_scales, k_tile + own, to(args.dk));
-  StoreTile<T, kDim, kColumns>(dv, dv_scales, v_tile + own, to(args.dv));
+  PANDO_UNROLL
+  for (int m = 0; m < kBands; ++m) {
+    const int band_row = warp_row + kBandRows * m;
+    T* const staging = k_tile + own + kBandRows * m * Rows::kStride;
+    const auto to = [&](const AttentionRows& out) {
+      return GlobalRows<T>{RowAt<T>(out, at.b, band_row, at.head, dim) + first_column,
+                           out.row_stride,
+                           0,
+                           Within(s.key_length - band_row, kBandRows),
+                           dim - first_column,
+                           scalars.wide};
+    };
+    StoreTile<T, kDim, kColumns>(dk[m], dk_scales, staging, to(args.dk));
+    StoreTile<T, kDim, kColumns>(dv[m], dv_scales, staging, to(args.dv));
+  }
 }
 
 }  // namespace pando

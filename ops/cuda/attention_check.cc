@@ -1,5 +1,6 @@
 #include "ops/cuda/attention_check.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "engine/error.h"
@@ -9,8 +10,14 @@ namespace pando {
 void CheckAttentionShape(const AttentionShape& s) {
   Require(s.head_dim <= 256, "attention: heads of ", s.head_dim,
           " elements; CUDA kernels take at most 256");
-  Require(s.key_length <= std::numeric_limits<int32_t>::max(), "attention: ", s.key_length,
-          " keys; CUDA kernels take at most 2^31 - 1");
+  // Positions within a sequence are ints, and may pass its end by a tile; so are numbers of blocks.
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max() / 2;
+  Require(s.key_length <= kMost && s.query_length <= kMost, "attention: ", s.query_length,
+          " queries, ", s.key_length, " keys; CUDA kernels take at most ", kMost);
+  const int64_t longest = std::max(s.key_length, s.query_length);
+  Require(s.batch * s.query_heads * ((longest + 15) / 16) <= kMost, "attention: ", s.batch,
+          " samples of ", s.query_heads, " heads and ", longest,
+          " rows are more than a CUDA grid has blocks for");
 }
 
 }  // namespace pando

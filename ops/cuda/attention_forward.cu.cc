@@ -11,11 +11,11 @@ void AttentionForward(const AttentionForwardArgs& args, const AttentionScalars& 
   DispatchAttention(s, [&](auto tag, auto dim, auto dropout) {
     using T = decltype(tag);
     constexpr int kDim = decltype(dim)::value;
-    using Tile = ForwardTile<T, kDim>;
-    constexpr int kQueries = Tile::kWarps * kFragmentRows;
-    Launch(AttentionForwardKernel<T, kDim, decltype(dropout)::value>,
-           HeadTiles(s, s.query_heads, s.query_length, kQueries), Tile::kWarps * kWarpSize,
-           SharedRows<T, kDim>::Bytes(kQueries + 2 * Tile::kKeys), stream, args, scalars);
+    constexpr bool kDropout = decltype(dropout)::value;
+    using Tile = ForwardTile<T, kDim, kDropout>;
+    Launch(AttentionForwardKernel<T, kDim, kDropout>,
+           HeadTiles(s, s.query_heads, s.query_length, Tile::kQueries), Tile::kThreads,
+           SharedRows<T, kDim>::Bytes(Tile::kQueries + 2 * Tile::kKeys), stream, args, scalars);
   });
 }
 

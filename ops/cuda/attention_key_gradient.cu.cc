@@ -10,12 +10,14 @@ void AttentionKeyGradient(const AttentionBackwardArgs& args, const QueryStatisti
   DispatchAttention(s, [&](auto tag, auto dim, auto dropout) {
     using T = decltype(tag);
     constexpr int kDim = decltype(dim)::value;
-    using Tile = BackwardTile<T, kDim>;
-    dim3 grid = HeadTiles(s, s.kv_heads, s.key_length, Tile::kWarps * kFragmentRows);
+    // At 128, the compiler stays within its registers only with the code for dropout; that costs
+    // a few instructions beside 64 products of matrices.
+    constexpr bool kDropout = decltype(dropout)::value || kDim == 128;
+    using Tile = KeyTile<T, kDim>;
+    dim3 grid = HeadTiles(s, s.kv_heads, s.key_length, Tile::kRows);
     grid.y = kDim / Tile::kColumns;
-    Launch(AttentionKeyGradientKernel<T, kDim, decltype(dropout)::value>, grid,
-           Tile::kWarps * kWarpSize, BackwardSharedBytes<T, kDim>(), stream, args, statistics,
-           scalars);
+    Launch(AttentionKeyGradientKernel<T, kDim, kDropout>, grid, Tile::kThreads,
+           BackwardSharedBytes<T, kDim, Tile>(), stream, args, statistics, scalars);
   });
 }
 

@@ -10,11 +10,10 @@ void AttentionQueryGradient(const AttentionBackwardArgs& args, const QueryStatis
   DispatchAttention(s, [&](auto tag, auto dim, auto dropout) {
     using T = decltype(tag);
     constexpr int kDim = decltype(dim)::value;
-    using Tile = BackwardTile<T, kDim>;
-    const dim3 grid = HeadTiles(s, s.query_heads, s.query_length, Tile::kWarps * kFragmentRows);
-    Launch(AttentionQueryGradientKernel<T, kDim, decltype(dropout)::value>, grid,
-           Tile::kWarps * kWarpSize, BackwardSharedBytes<T, kDim>(), stream, args, statistics,
-           scalars);
+    using Tile = QueryTile<T, kDim>;
+    const dim3 grid = HeadTiles(s, s.query_heads, s.query_length, Tile::kRows);
+    Launch(AttentionQueryGradientKernel<T, kDim, decltype(dropout)::value>, grid, Tile::kThreads,
+           BackwardSharedBytes<T, kDim, Tile>(), stream, args, statistics, scalars);
   });
 }
 

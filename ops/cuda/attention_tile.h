@@ -2,10 +2,11 @@
 
 // What attention's kernels share: tiles of rows in shared memory, and their two products.
 //
-// A warp owns 16 rows of a tile. Its scores and sums lie as tensor cores leave them: with
-// g = lane / 4 and t = lane % 4, tile[n] holds elements (g, 8n + 2t), (g, 8n + 2t + 1),
-// (g + 8, 8n + 2t) and (g + 8, 8n + 2t + 1). f32 is multiplied without tensor cores, exactly, but
-// lies the same, so that kernels are written once.
+// A warp owns one or two bands of 16 rows of a tile; two, where registers allow, as what it reads
+// of the other tile then serves both. Its scores and sums lie as tensor cores leave them: with
+// g = lane / 4 and t = lane % 4, [band][n] holds elements (g, 8n + 2t), (g, 8n + 2t + 1),
+// (g + 8, 8n + 2t) and (g + 8, 8n + 2t + 1) of the band. f32 is multiplied without tensor cores,
+// exactly, but lies the same, so that kernels are written once.
 
 #include <cstdint>
 
@@ -16,7 +17,7 @@
 
 namespace pando {
 
-inline constexpr int kFragmentRows = 16;
+inline constexpr int kBandRows = 16;
 inline constexpr float kLog2E = 1.44269504F;
 inline constexpr float kLn2 = 0.693147181F;
 
@@ -65,8 +66,12 @@ struct SharedRows {
   static constexpr int kStride = sizeof(T) == 2 ? kDim : kDim + kPerChunk;
   static_assert(kChunks % 8 == 0);
 
-  static __device__ int At(int row, int chunk) {
-    return row * kStride + (sizeof(T) == 2 ? chunk ^ (row & 7) : chunk) * kPerChunk;
+  /// Where chunk `chunk` + `step` of a row begins; step is constant, and chunk is 0 or 1 if step is
+  /// not 0. So addresses of different steps differ by little that is not constant.
+  static __device__ int At(int row, int chunk, int step = 0) {
+    if constexpr (sizeof(T) != 2) return row * kStride + (chunk + step) * kPerChunk;
+    const int turned = (chunk ^ (row & 7)) ^ (step & 7);
+    return row * kStride + turned * kPerChunk + (step & ~7) * kPerChunk;
   }
   static constexpr int64_t Bytes(int rows) { return int64_t{rows} * kStride * sizeof(T); }
 };
@@ -85,51 +90,62 @@ struct GlobalRows {
 template <typename T, int kDim, int kRows, int kThreads>
 __device__ inline void LoadTile(T* to, const GlobalRows<const T>& from) {
   using Rows = SharedRows<T, kDim>;
-  static_assert(kRows * Rows::kChunks % kThreads == 0);
+  using Wide = Pack<T, Rows::kPerChunk>;
+  constexpr int kStep = kThreads / Rows::kChunks;  // rows that are loaded at once
+  static_assert(kThreads % Rows::kChunks == 0 && kRows % kStep == 0);
+  const int chunk = static_cast<int>(threadIdx.x) % Rows::kChunks;
+  const int first = static_cast<int>(threadIdx.x) / Rows::kChunks;
+  const int column = chunk * Rows::kPerChunk;
+  const T* source = from.data + first * from.stride + column;
   if (from.wide) {
+    const int end = column < from.dim ? from.end : 0;
     PANDO_UNROLL
-    for (int n = 0; n < kRows * Rows::kChunks / kThreads; ++n) {
-      const int i = static_cast<int>(threadIdx.x) + n * kThreads;
-      const int row = i / Rows::kChunks, chunk = i % Rows::kChunks;
-      const bool exists = row >= from.begin && row < from.end && chunk * Rows::kPerChunk < from.dim;
-      const T* source = from.data + row * from.stride + chunk * Rows::kPerChunk;
-      CopyAsync16(to + Rows::At(row, chunk), exists ? source : from.data, exists);
+    for (int n = 0; n < kRows / kStep; ++n, source += kStep * from.stride) {
+      const int row = first + n * kStep;
+      CopyAsync16(to + Rows::At(row, chunk), source, row >= from.begin && row < end);
     }
   } else {
-    for (int i = static_cast<int>(threadIdx.x); i < kRows * Rows::kChunks; i += kThreads) {
-      const int row = i / Rows::kChunks, chunk = i % Rows::kChunks;
-      const int column = chunk * Rows::kPerChunk;
+    PANDO_NO_UNROLL
+    for (int row = first; row < kRows; row += kStep, source += kStep * from.stride) {
       const bool exists = row >= from.begin && row < from.end;
-      Pack<T, Rows::kPerChunk> pack;
+      Wide pack;
+      PANDO_UNROLL
       for (int e = 0; e < Rows::kPerChunk; ++e) {
-        pack.v[e] = exists && column + e < from.dim ? from.data[row * from.stride + column + e]
-                                                    : RoundTo<T>(0.0F);
+        pack.v[e] = exists && column + e < from.dim ? source[e] : RoundTo<T>(0.0F);
       }
-      *reinterpret_cast<Pack<T, Rows::kPerChunk>*>(to + Rows::At(row, chunk)) = pack;
+      *reinterpret_cast<Wide*>(to + Rows::At(row, chunk)) = pack;
     }
   }
 }
 
-/// scores[n] += rows of a times rows of b: 16 rows of a, kRows of b.
-template <typename T, int kDim, int kRows>
-__device__ inline void ScoreProduct(const T* a, const T* b, float (&scores)[kRows / 8][4]) {
+/// scores[m][n] += rows of a times rows of b: kBands bands of 16 rows of a, kRows rows of b.
+template <typename T, int kDim, int kRows, int kBands>
+__device__ inline void ScoreProduct(const T* a, const T* b, float (&scores)[kBands][kRows / 8][4]) {
   using Rows = SharedRows<T, kDim>;
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   if constexpr (sizeof(T) == 2) {
     PANDO_UNROLL
     for (int k = 0; k < kDim / 16; ++k) {
-      uint32_t left[4];
-      LoadMatrix<false>(left, a + Rows::At(lane % 16, 2 * k + lane / 16));
+      uint32_t left[kBands][4];
+      PANDO_UNROLL
+      for (int m = 0; m < kBands; ++m) {
+        LoadMatrix<false>(left[m],
+                          a + 16 * m * Rows::kStride + Rows::At(lane % 16, lane / 16, 2 * k));
+      }
       PANDO_UNROLL
       for (int n = 0; n < kRows / 16; ++n) {
         uint32_t right[4];
         LoadMatrix<false>(right,
                           b + Rows::At(16 * n + lane / 16 * 8 + lane % 8, 2 * k + lane / 8 % 2));
-        MmaM16N8K16<T>(scores[2 * n], left, right[0], right[1]);
-        MmaM16N8K16<T>(scores[2 * n + 1], left, right[2], right[3]);
+        PANDO_UNROLL
+        for (int m = 0; m < kBands; ++m) {
+          MmaM16N8K16<T>(scores[m][2 * n], left[m], right[0], right[1]);
+          MmaM16N8K16<T>(scores[m][2 * n + 1], left[m], right[2], right[3]);
+        }
       }
     }
   } else {
+    static_assert(kBands == 1);
     using Four = Pack<float, 4>;
     const int g = lane / 4, t = lane % 4;
     for (int chunk = 0; chunk < Rows::kChunks; ++chunk) {
@@ -142,8 +158,8 @@ __device__ inline void ScoreProduct(const T* a, const T* b, float (&scores)[kRow
           const Four right = *reinterpret_cast<const Four*>(b + Rows::At(8 * n + 2 * t + i, chunk));
           PANDO_UNROLL
           for (int e = 0; e < 4; ++e) {
-            scores[n][i] += upper.v[e] * right.v[e];
-            scores[n][2 + i] += lower.v[e] * right.v[e];
+            scores[0][n][i] += upper.v[e] * right.v[e];
+            scores[0][n][2 + i] += lower.v[e] * right.v[e];
           }
         }
       }
@@ -151,50 +167,60 @@ __device__ inline void ScoreProduct(const T* a, const T* b, float (&scores)[kRow
   }
 }
 
-/// sums[n] += weights times rows of b: 16 rows of weights, rounded to T, over kRows rows of b, of
-/// which the kColumns elements from chunk `first_chunk` on are taken.
-template <typename T, int kDim, int kRows, int kColumns>
-__device__ inline void WeightedRows(const float (&weights)[kRows / 8][4], const T* b,
-                                    int first_chunk, float (&sums)[kColumns / 8][4]) {
+/// sums[m][n] += weights[m] times rows of b: bands of 16 rows of weights, rounded to T, over kRows
+/// rows of b, of which the kColumns elements from chunk `first_chunk` on are taken.
+template <typename T, int kDim, int kRows, int kColumns, int kBands>
+__device__ inline void WeightedRows(const float (&weights)[kBands][kRows / 8][4], const T* b,
+                                    int first_chunk, float (&sums)[kBands][kColumns / 8][4]) {
   using Rows = SharedRows<T, kDim>;
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   if constexpr (sizeof(T) == 2) {
     PANDO_UNROLL
     for (int k = 0; k < kRows / 16; ++k) {
-      const float(&w)[4] = weights[2 * k];
-      const float(&x)[4] = weights[2 * k + 1];
-      const uint32_t left[4] = {PackPair<T>(w[0], w[1]), PackPair<T>(w[2], w[3]),
-                                PackPair<T>(x[0], x[1]), PackPair<T>(x[2], x[3])};
+      uint32_t left[kBands][4];
+      PANDO_UNROLL
+      for (int m = 0; m < kBands; ++m) {
+        PANDO_UNROLL
+        for (int i = 0; i < 4; ++i) {
+          const float* const pair = weights[m][2 * k + i / 2] + i % 2 * 2;
+          left[m][i] = PackPair<T>(pair[0], pair[1]);
+        }
+      }
       PANDO_UNROLL
       for (int n = 0; n < kColumns / 16; ++n) {
         uint32_t right[4];
-        LoadMatrix<true>(right, b + Rows::At(16 * k + lane % 16, first_chunk + 2 * n + lane / 16));
-        MmaM16N8K16<T>(sums[2 * n], left, right[0], right[1]);
-        MmaM16N8K16<T>(sums[2 * n + 1], left, right[2], right[3]);
+        LoadMatrix<true>(right, b + 16 * k * Rows::kStride + first_chunk * Rows::kPerChunk +
+                                    Rows::At(lane % 16, lane / 16, 2 * n));
+        PANDO_UNROLL
+        for (int m = 0; m < kBands; ++m) {
+          MmaM16N8K16<T>(sums[m][2 * n], left[m], right[0], right[1]);
+          MmaM16N8K16<T>(sums[m][2 * n + 1], left[m], right[2], right[3]);
+        }
       }
     }
   } else {
+    static_assert(kBands == 1);
     using Two = Pack<float, 2>;
     const int t = lane % 4;
     PANDO_UNROLL
     for (int k = 0; k < kRows; ++k) {
       const int owner = lane - t + k % 8 / 2;
-      const float upper = __shfl_sync(kFullMask, weights[k / 8][k % 2], owner);
-      const float lower = __shfl_sync(kFullMask, weights[k / 8][2 + k % 2], owner);
+      const float upper = __shfl_sync(kFullMask, weights[0][k / 8][k % 2], owner);
+      const float lower = __shfl_sync(kFullMask, weights[0][k / 8][2 + k % 2], owner);
       const T* row = b + Rows::At(k, first_chunk) + 2 * t;
       PANDO_UNROLL
       for (int n = 0; n < kColumns / 8; ++n) {
         const Two right = *reinterpret_cast<const Two*>(row + 8 * n);
-        sums[n][0] += upper * right.v[0];
-        sums[n][1] += upper * right.v[1];
-        sums[n][2] += lower * right.v[0];
-        sums[n][3] += lower * right.v[1];
+        sums[0][n][0] += upper * right.v[0];
+        sums[0][n][1] += upper * right.v[1];
+        sums[0][n][2] += lower * right.v[0];
+        sums[0][n][3] += lower * right.v[1];
       }
     }
   }
 }
 
-/// Writes a warp's 16 rows, row g times scale[0] and row g + 8 times scale[1]. `staging` is room
+/// Writes a band of 16 rows, row g times scale[0] and row g + 8 times scale[1]. `staging` is room
 /// for 16 SharedRows that only this warp uses.
 template <typename T, int kDim, int kColumns>
 __device__ inline void StoreTile(const float (&sums)[kColumns / 8][4], const float (&scale)[2],
@@ -209,13 +235,17 @@ __device__ inline void StoreTile(const float (&sums)[kColumns / 8][4], const flo
     PANDO_UNROLL
     for (int r = 0; r < 2; ++r) {
       T* at = staging + Rows::At(g + 8 * r, column / Rows::kPerChunk) + column % Rows::kPerChunk;
-      at[0] = RoundTo<T>(sums[n][2 * r] * scale[r]);
-      at[1] = RoundTo<T>(sums[n][2 * r + 1] * scale[r]);
+      const float low = sums[n][2 * r] * scale[r], high = sums[n][2 * r + 1] * scale[r];
+      if constexpr (sizeof(T) == 2) {
+        *reinterpret_cast<uint32_t*>(at) = PackPair<T>(low, high);
+      } else {
+        *reinterpret_cast<Pack<float, 2>*>(at) = {low, high};
+      }
     }
   }
   __syncwarp();
   constexpr int kChunks = kColumns / Rows::kPerChunk;
-  for (int i = lane; i < kFragmentRows * kChunks; i += kWarpSize) {
+  for (int i = lane; i < kBandRows * kChunks; i += kWarpSize) {
     const int row = i / kChunks, chunk = i % kChunks;
     const int column = chunk * Rows::kPerChunk;
     if (row < to.begin || row >= to.end) continue;
@@ -236,18 +266,19 @@ __device__ inline int Within(int64_t x, int limit) {
 }
 
 /// The tile of a head that a block owns. Neighbouring blocks share a head, and so what they read.
+/// Positions are ints, which CheckAttentionShape sees to: they live in registers.
 struct HeadTile {
-  int64_t b, head;
-  int64_t row;  ///< its first
+  int b, head;
+  int row;  ///< its first
 
   /// Tiles of `rows` out of `length`; first or last ones first.
   __device__ HeadTile(int64_t heads, int64_t length, int rows, bool last_first) {
-    const int64_t tiles = (length + rows - 1) / rows;
-    const int64_t all = static_cast<int64_t>(blockIdx.x) / tiles;
-    const int64_t tile = static_cast<int64_t>(blockIdx.x) - all * tiles;
-    row = (last_first ? tiles - 1 - tile : tile) * rows;
-    b = all / heads;
-    head = all - b * heads;
+    const auto tiles = (static_cast<unsigned>(length) + rows - 1) / rows;
+    const unsigned all = blockIdx.x / tiles;
+    const unsigned tile = blockIdx.x - all * tiles;
+    row = static_cast<int>((last_first ? tiles - 1 - tile : tile) * rows);
+    b = static_cast<int>(all / static_cast<unsigned>(heads));
+    head = static_cast<int>(all) - b * static_cast<int>(heads);
   }
 };
 
@@ -256,27 +287,29 @@ inline dim3 HeadTiles(const AttentionShape& s, int64_t heads, int64_t length, in
   return dim3(static_cast<unsigned>(s.batch * heads * ((length + rows - 1) / rows)));
 }
 
-/// Which keys a tile of `rows` queries from `row` sees, and the warp whose 16 begin at `warp_row`.
+/// Which keys a tile of `rows` queries from `row` sees, and the warp with `warp_rows` of them from
+/// `warp_row`.
 struct TileView {
-  int begin, end;        ///< the tile's queries that see any
-  int64_t key_end;       ///< one past the last key that any of them sees
-  int64_t warp_key_end;  ///< the same for this warp's
-  int64_t common_end;    ///< keys below it are seen by all of this warp's
+  int begin, end;    ///< the tile's queries that see any
+  int key_end;       ///< one past the last key that any of them sees
+  int warp_key_end;  ///< the same for this warp's
+  int common_end;    ///< keys below it are seen by all of this warp's
 
-  __device__ TileView(const AttentionVisible& see, int64_t row, int rows, int64_t warp_row)
+  __device__ TileView(const AttentionVisible& see, int64_t row, int rows, int64_t warp_row,
+                      int warp_rows)
       : begin(Within(see.first - row, rows)), end(Within(see.end - row, rows)) {
-    key_end = begin < end ? see.KeyEnd(row + end - 1) : 0;
-    const int64_t warp_end =
-        warp_row + kFragmentRows < see.end ? warp_row + kFragmentRows : see.end;
-    warp_key_end = warp_end > warp_row && warp_end > see.first ? see.KeyEnd(warp_end - 1) : 0;
-    const bool all_see = see.first <= warp_row && warp_row + kFragmentRows <= see.end;
-    common_end = all_see ? see.KeyEnd(warp_row) : 0;
+    key_end = begin < end ? static_cast<int>(see.KeyEnd(row + end - 1)) : 0;
+    const int64_t warp_end = warp_row + warp_rows < see.end ? warp_row + warp_rows : see.end;
+    const bool some_see = warp_end > warp_row && warp_end > see.first;
+    warp_key_end = some_see ? static_cast<int>(see.KeyEnd(warp_end - 1)) : 0;
+    const bool all_see = see.first <= warp_row && warp_row + warp_rows <= see.end;
+    common_end = all_see ? static_cast<int>(see.KeyEnd(warp_row)) : 0;
   }
 };
 
 /// Keys that query i sees.
-__device__ inline int64_t KeysSeen(const AttentionVisible& see, int64_t i) {
-  return i >= see.first && i < see.end ? see.KeyEnd(i) : 0;
+__device__ inline int KeysSeen(const AttentionVisible& see, int64_t i) {
+  return i >= see.first && i < see.end ? static_cast<int>(see.KeyEnd(i)) : 0;
 }
 
 }  // namespace pando
