@@ -64,8 +64,10 @@ int64_t ForwardScratchBytes(const AttentionShape& s) {
   return AttentionDecodes(s) ? AttentionDecodeScratchBytes(s) : 0;
 }
 
-/// Rows of statistics of one head: tiles of any size may read past the end.
-int64_t PaddedQueries(const AttentionShape& s) { return (s.query_length + 63) / 64 * 64; }
+/// Rows of statistics of one head: the last tile reads past the end.
+int64_t PaddedQueries(const AttentionShape& s) {
+  return (s.query_length + kMostTileRows - 1) / kMostTileRows * kMostTileRows;
+}
 
 int64_t BackwardScratchBytes(const AttentionShape& s) {
   return 2 * s.batch * s.query_heads * PaddedQueries(s) * static_cast<int64_t>(sizeof(float));

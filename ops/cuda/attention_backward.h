@@ -23,6 +23,7 @@ struct BackwardTileOf {
   static constexpr int kWarpRows = kBands * kBandRows;
   static constexpr int kThreads = kWarps * kWarpSize;
   static constexpr int kRows = kWarps * kWarpRows;
+  static_assert(kMostTileRows % kRows == 0 && kMostTileRows % kStream == 0);
 };
 
 /// Of blocks that own queries.

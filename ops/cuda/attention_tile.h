@@ -18,6 +18,8 @@
 namespace pando {
 
 inline constexpr int kBandRows = 16;
+/// A multiple of every tile's rows.
+inline constexpr int kMostTileRows = 128;
 inline constexpr float kLog2E = 1.44269504F;
 inline constexpr float kLn2 = 0.693147181F;
 
