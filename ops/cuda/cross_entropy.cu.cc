@@ -60,10 +60,9 @@ __device__ void AddBatch(const Pack<T, kPackWidth<T>> (&batch)[kBatch], int n,
   float max = running->max;
   PANDO_UNROLL
   for (int u = 0; u < kBatch; ++u) {
-    for (int j = 0; j < kPackWidth<T>; ++j) {
-      const float v = ToFloat(batch[u].v[j]);
-      if (u < n && v > max) max = v;
-    }
+    if (u >= n) break;
+    // fmaxf passes NaN over, which the sum will not.
+    for (int j = 0; j < kPackWidth<T>; ++j) max = fmaxf(max, ToFloat(batch[u].v[j]));
   }
   running->RaiseTo(max);
   PANDO_UNROLL
