@@ -68,7 +68,8 @@ void AdamWWithCopy(const AdamWArgs& args, void* stream) {
                     IsWideAligned(args.grad) && IsWideAligned(args.copy) &&
                     args.first_element % 4 == 0;
   const auto kernel = wide ? AdamWKernel<true, Copy> : AdamWKernel<false, Copy>;
-  Launch(kernel, GridFor(args.n, 4 * kThreads), kThreads, 0, stream, args, MakeAdamWFactors(args));
+  Launch(kernel, GridFor(args.n, int64_t{4} * kThreads), kThreads, 0, stream, args,
+         MakeAdamWFactors(args));
 }
 
 }  // namespace

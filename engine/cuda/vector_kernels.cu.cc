@@ -20,10 +20,10 @@ unsigned GridForElements(int64_t n, int64_t per_thread) {
 // Fill copies bits, so that its instances are one per size.
 template <bool kWide, typename Bits>
 __global__ void FillKernel(Bits* y, int64_t n, Bits value) {
-  constexpr int N = kPackWidth<Bits>;
-  Pack<Bits, N> pack;
-  for (int k = 0; k < N; ++k) pack.v[k] = value;
-  for (int64_t i = GridThread() * N; i < n; i += GridThreads() * N) {
+  constexpr int kWidth = kPackWidth<Bits>;
+  Pack<Bits, kWidth> pack;
+  for (int k = 0; k < kWidth; ++k) pack.v[k] = value;
+  for (int64_t i = GridThread() * kWidth; i < n; i += GridThreads() * kWidth) {
     StorePack<kWide>(y + i, n - i, pack);
   }
 }
@@ -52,12 +52,12 @@ void Fill(const FillArgs& args, void* stream) {
 
 template <bool kWide, typename Y, typename X>
 __global__ void AxpyKernel(Y* y, const X* x, int64_t n, double a, const float* factor) {
-  constexpr int N = kPackWidth<Y>;
+  constexpr int kWidth = kPackWidth<Y>;
   const auto scaled = static_cast<ComputeType<Y>>(ScaledBy(factor, a));
-  for (int64_t i = GridThread() * N; i < n; i += GridThreads() * N) {
-    Pack<Y, N> sum = LoadPack<kWide, N>(y + i, n - i);
-    const Pack<X, N> term = LoadPack<kWide, N>(x + i, n - i);
-    for (int k = 0; k < N; ++k) {
+  for (int64_t i = GridThread() * kWidth; i < n; i += GridThreads() * kWidth) {
+    Pack<Y, kWidth> sum = LoadPack<kWide, kWidth>(y + i, n - i);
+    const Pack<X, kWidth> term = LoadPack<kWide, kWidth>(x + i, n - i);
+    for (int k = 0; k < kWidth; ++k) {
       sum.v[k] = RoundTo<Y>(ToFloat(sum.v[k]) + scaled * ComputeType<Y>{ToFloat(term.v[k])});
     }
     StorePack<kWide>(y + i, n - i, sum);
@@ -86,11 +86,11 @@ void Axpy(const AxpyArgs& args, void* stream) {
 
 template <bool kWide, typename T>
 __global__ void ScaleKernel(T* x, int64_t n, double a, const float* factor) {
-  constexpr int N = kPackWidth<T>;
+  constexpr int kWidth = kPackWidth<T>;
   const auto scaled = static_cast<ComputeType<T>>(ScaledBy(factor, a));
-  for (int64_t i = GridThread() * N; i < n; i += GridThreads() * N) {
-    Pack<T, N> pack = LoadPack<kWide, N>(x + i, n - i);
-    for (int k = 0; k < N; ++k) pack.v[k] = RoundTo<T>(scaled * ToFloat(pack.v[k]));
+  for (int64_t i = GridThread() * kWidth; i < n; i += GridThreads() * kWidth) {
+    Pack<T, kWidth> pack = LoadPack<kWide, kWidth>(x + i, n - i);
+    for (int k = 0; k < kWidth; ++k) pack.v[k] = RoundTo<T>(scaled * ToFloat(pack.v[k]));
     StorePack<kWide>(x + i, n - i, pack);
   }
 }
@@ -106,11 +106,11 @@ void Scale(const ScaleArgs& args, void* stream) {
 
 template <bool kWide, typename Y, typename X>
 __global__ void CastKernel(Y* y, const X* x, int64_t n) {
-  constexpr int N = 16 / (sizeof(X) > sizeof(Y) ? sizeof(X) : sizeof(Y));
-  for (int64_t i = GridThread() * N; i < n; i += GridThreads() * N) {
-    const Pack<X, N> from = LoadPack<kWide, N>(x + i, n - i);
-    Pack<Y, N> to;
-    for (int k = 0; k < N; ++k) to.v[k] = RoundFrom<Y>(from.v[k]);
+  constexpr int kWidth = 16 / (sizeof(X) > sizeof(Y) ? sizeof(X) : sizeof(Y));
+  for (int64_t i = GridThread() * kWidth; i < n; i += GridThreads() * kWidth) {
+    const Pack<X, kWidth> from = LoadPack<kWide, kWidth>(x + i, n - i);
+    Pack<Y, kWidth> to;
+    for (int k = 0; k < kWidth; ++k) to.v[k] = RoundFrom<Y>(from.v[k]);
     StorePack<kWide>(y + i, n - i, to);
   }
 }
@@ -118,10 +118,10 @@ __global__ void CastKernel(Y* y, const X* x, int64_t n) {
 template <typename Y, typename X>
 void CastTyped(const CastArgs& args, void* stream) {
   constexpr bool kDouble = sizeof(X) == 8 || sizeof(Y) == 8;  // rare: not worth a wide instance
-  constexpr int N = 16 / (sizeof(X) > sizeof(Y) ? sizeof(X) : sizeof(Y));
+  constexpr int kWidth = 16 / (sizeof(X) > sizeof(Y) ? sizeof(X) : sizeof(Y));
   const bool wide = IsWideAligned(args.y) && IsWideAligned(args.x);
   const auto kernel = wide ? CastKernel<!kDouble, Y, X> : CastKernel<false, Y, X>;
-  Launch(kernel, GridForElements(args.n, N), kThreads, 0, stream, static_cast<Y*>(args.y),
+  Launch(kernel, GridForElements(args.n, kWidth), kThreads, 0, stream, static_cast<Y*>(args.y),
          static_cast<const X*>(args.x), args.n);
 }
 
@@ -166,15 +166,16 @@ void StochasticCast(const StochasticCastArgs& args, void* stream) {
 // depend on alignment.
 template <bool kWide, typename T>
 __global__ void SumSquaresKernel(const T* x, int64_t n, double* partial) {
-  constexpr int N = kPackWidth<T>;
+  constexpr int kWidth = kPackWidth<T>;
   const int64_t chunks = SumSquaresScratch(n);
   for (int64_t c = blockIdx.x; c < chunks; c += gridDim.x) {
     const int64_t begin = c * kSumSquaresChunk;
     const int64_t end = begin + kSumSquaresChunk < n ? begin + kSumSquaresChunk : n;
     double sums[2] = {0, 0};  // two, as additions wait for each other
-    for (int64_t i = begin + threadIdx.x * N; i < end; i += kThreads * N) {
-      const Pack<T, N> pack = LoadPack<kWide, N>(x + i, end - i);
-      for (int k = 0; k < N; ++k) {
+    for (int64_t i = begin + int64_t{threadIdx.x} * kWidth; i < end;
+         i += int64_t{kThreads} * kWidth) {
+      const Pack<T, kWidth> pack = LoadPack<kWide, kWidth>(x + i, end - i);
+      for (int k = 0; k < kWidth; ++k) {
         const double v = ToFloat(pack.v[k]);
         sums[k % 2] += v * v;
       }
@@ -214,11 +215,11 @@ __device__ inline bool IsNonFinite(double x) { return !(x - x == 0); }
 
 template <bool kWide, typename T>
 __global__ void NonFiniteKernel(const T* x, int64_t n, int32_t* flag) {
-  constexpr int N = kPackWidth<T>;
+  constexpr int kWidth = kPackWidth<T>;
   bool any = false;
-  for (int64_t i = GridThread() * N; i < n; i += GridThreads() * N) {
-    const Pack<T, N> pack = LoadPack<kWide, N>(x + i, n - i);
-    for (int k = 0; k < N; ++k) any |= IsNonFinite(pack.v[k]);
+  for (int64_t i = GridThread() * kWidth; i < n; i += GridThreads() * kWidth) {
+    const Pack<T, kWidth> pack = LoadPack<kWide, kWidth>(x + i, n - i);
+    for (int k = 0; k < kWidth; ++k) any |= IsNonFinite(pack.v[k]);
   }
   if (any) atomicOr(flag, 1);
 }
