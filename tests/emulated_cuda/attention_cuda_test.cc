@@ -219,7 +219,27 @@ TYPED_TEST(AttentionCudaTest, BitsDoNotDependOnTheOrderOfThreads) {
   }
 }
 
+// Compute capability 7.5: 64 KiB of shared memory, no bf16.
+TEST(AttentionCuda, RunsOnTuringInF16) {
+  emulated_cuda::Configure({.compute_capability = 75});
+  const RunOptions options{.device = &CudaDevice(0), .margin = 8};
+  for (const int64_t dim : {64, 128, 256}) {
+    NaiveAttention in = MakeCase<Float16>(MakeShape(1, 1, 1, 33, dim, true));
+    in.Forward();
+    RunForward<Float16>(kCudaAttention, in, options);
+    RunBackward<Float16>(kCudaAttention, in, options);
+    if (dim == 256) {
+      EXPECT_THROW(RunBackward<float>(kCudaAttention, in, options), InvalidArgument);
+    } else {
+      RunForward<float>(kCudaAttention, in, options);
+      RunBackward<float>(kCudaAttention, in, options);
+    }
+    EXPECT_THROW(RunForward<BFloat16>(kCudaAttention, in, options), InvalidArgument);
+  }
+}
+
 TEST(AttentionCuda, RefusesWhatItHasNoKernelsFor) {
+  emulated_cuda::Configure({});
   AttentionForwardArgs args;
   args.shape = MakeShape(1, 1, 1, 4, 257, true);
   EXPECT_THROW(kCudaAttention.forward(args, nullptr), InvalidArgument);
