@@ -51,9 +51,11 @@ void Set(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttribut
               "stating preferences");
 }
 
-/// A pointer of this alignment, for the heuristic, which looks at nothing else of it.
+/// A pointer of exactly this alignment, at most 256, for the heuristic, which looks at nothing else
+/// of it.
 void* PointerAligned(uint32_t alignment) {
-  return reinterpret_cast<void*>(static_cast<uintptr_t>(alignment));
+  alignas(512) static std::array<char, 512> anywhere;
+  return anywhere.data() + alignment;
 }
 
 struct DestroyPreference {

@@ -109,8 +109,8 @@ std::string DimsName(const std::vector<int64_t>& dims);
 
 /// `values`, queued as a tensor: they must outlive the work (as what a case captures does).
 template <typename T>
-Tensor Constant(const std::vector<T>& values, Shape shape, Device& device) {
-  Tensor t = Tensor::Empty(std::move(shape), DTypeOf<T>::value, device, "constant");
+Tensor Constant(const std::vector<T>& values, const Shape& shape, Device& device) {
+  Tensor t = Tensor::Empty(shape, DTypeOf<T>::value, device, "constant");
   device.current_stream().Copy(t.mutable_data(), values.data(), t.bytes(), CopyKind::kHostToDevice);
   return t;
 }
