@@ -28,8 +28,8 @@ namespace {
 
 using ::testing::ElementsAre;
 
-Tensor Floats(const std::vector<float>& values, Shape shape, Device& device = CpuDevice()) {
-  return Tensor::FromHost(values, std::move(shape), device, "floats");
+Tensor Floats(const std::vector<float>& values, const Shape& shape, Device& device = CpuDevice()) {
+  return Tensor::FromHost(values, shape, device, "floats");
 }
 Tensor Ints(const std::vector<int32_t>& values, Device& device = CpuDevice()) {
   return Tensor::FromHost(values, {static_cast<int64_t>(values.size())}, device, "ints");
@@ -225,8 +225,8 @@ TEST(DropoutContract, ProbabilityZeroIsNoCopy) {
 // Which elements are dropped depends on the sample's number, not on its place in the batch.
 TEST(DropoutContract, FollowsTheSampleNotTheBatch) {
   const RandomKey key = {.seed = 3, .site = 4, .step = 5};
-  const Tensor x = Floats(std::vector<float>(3 * 50, 1.0f), {3, 50});
-  const auto run = [&](std::vector<int64_t> ids) {
+  const Tensor x = Floats(std::vector<float>(150, 1.0f), {3, 50});
+  const auto run = [&](const std::vector<int64_t>& ids) {
     const int64_t n = static_cast<int64_t>(ids.size());
     return Dropout(x.Narrow(0, n), 0.5, key, Tensor::FromHost(ids, {n}, CpuDevice()))
         .ToHost<float>();

@@ -85,8 +85,12 @@ std::vector<OpError> LossErrors(Loss loss) {
       loss(x, targets(d), options);
     };
   };
-  const auto f32 = [](Dimensions dims) { return [dims](Device& d) { return F32(d, dims); }; };
-  const auto i32 = [](Dimensions dims) { return [dims](Device& d) { return I32(d, dims); }; };
+  const auto f32 = [](const Dimensions& dims) {
+    return [dims](Device& d) { return F32(d, dims); };
+  };
+  const auto i32 = [](const Dimensions& dims) {
+    return [dims](Device& d) { return I32(d, dims); };
+  };
   const auto undefined = [](Device&) { return Tensor(); };
   return {
       {"count", call(f32({2, 5}), i32({3}), {}), {"cross_entropy", "i32 [3]", "f32 [2, 5]"}},
