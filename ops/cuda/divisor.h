@@ -26,8 +26,9 @@ inline Divisor MakeDivisor(int64_t d) {
 
 /// a / d, for a >= 0.
 PANDO_HOST_DEVICE inline int64_t Quotient(int64_t a, Divisor d) {
-  const auto twice = static_cast<unsigned __int128>(static_cast<uint64_t>(a) << 1);
-  return static_cast<int64_t>(static_cast<uint64_t>((twice * d.magic) >> 64) >> d.shift);
+  const uint64_t twice = static_cast<uint64_t>(a) << 1;
+  const auto product = static_cast<unsigned __int128>(twice) * d.magic;
+  return static_cast<int64_t>(static_cast<uint64_t>(product >> 64) >> d.shift);
 }
 
 }  // namespace pando

@@ -37,7 +37,7 @@ void AddGptStepOptions(CLI::App& app, GptStepOptions& o) {
 namespace {
 
 ChosenDevice Prepared(const GptStepOptions& o) {
-  const ChosenDevice chosen = ChooseDevice(o.device);
+  ChosenDevice chosen = ChooseDevice(o.device);
   allow_tf32 = ChoosePrecision(o.precision, chosen).tf32;
   if (o.direct) chosen.device->allocator().SetDirect(true);
   return chosen;
