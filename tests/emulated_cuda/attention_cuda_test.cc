@@ -135,6 +135,23 @@ TYPED_TEST(AttentionCudaTest, NothingBeyondTheLengthsIsRead) {
   }
 }
 
+// Scores that rise by 12 from one tile of keys to the next: sums are rescaled again and again.
+TYPED_TEST(AttentionCudaTest, RisingScores) {
+  NaiveAttention in = MakeCase<TypeParam>(MakeShape(1, 1, 1, 131, 16, true));
+  for (size_t i = 0; i < in.k.size(); ++i) {
+    in.q[i] = ToFloat(RoundTo<TypeParam>(static_cast<float>(0.75 + in.q[i] / 8)));
+    const double row = static_cast<double>(i / 16);
+    in.k[i] = ToFloat(RoundTo<TypeParam>(static_cast<float>(row / 8 + in.k[i] / 8)));
+  }
+  in.Forward();
+  NaiveAttention rounded = in;
+  for (double& x : rounded.out) x = ToFloat(RoundTo<TypeParam>(static_cast<float>(x)));
+  rounded.Backward();
+  emulated_cuda::Configure({});
+  this->CheckForward(in, {.device = &CudaDevice(0)});
+  this->CheckBackward(rounded, {.device = &CudaDevice(0)});
+}
+
 TYPED_TEST(AttentionCudaTest, Decoding) {
   const std::vector<int32_t> lengths = {200, 0, 77};
   for (const int64_t queries : {1, 2, 5, 8}) {
@@ -178,7 +195,7 @@ TYPED_TEST(AttentionCudaTest, DropsWhatTheCpuDrops) {
     shape.sample_ids = ids.data();
     NaiveAttention in = MakeCase<TypeParam>(shape);
     for (size_t i = 0; i < in.v.size(); ++i) {
-      const auto row = static_cast<int64_t>(i) / (3 * 64) % length;
+      const auto row = static_cast<int64_t>(i) / int64_t{3 * 64} % length;
       in.v[i] = in.dout[i] = static_cast<int64_t>(i) % 64 == row ? 1 : 0;
     }
     in.Forward();

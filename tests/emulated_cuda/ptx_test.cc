@@ -17,14 +17,14 @@ namespace {
 
 /// An element's place in a fragment.
 struct Place {
-  int lane, reg, half;
+  int64_t lane, reg, half;
 };
 /// Of A [16 x 16], B [16 x 8] and D [16 x 8] (one element a register).
-Place PlaceInA(int row, int column) {
+Place PlaceInA(int64_t row, int64_t column) {
   return {row % 8 * 4 + column % 8 / 2, row / 8 + 2 * (column / 8), column % 2};
 }
-Place PlaceInB(int row, int column) { return {column * 4 + row % 8 / 2, row / 8, row % 2}; }
-Place PlaceInD(int row, int column) {
+Place PlaceInB(int64_t row, int64_t column) { return {column * 4 + row % 8 / 2, row / 8, row % 2}; }
+Place PlaceInD(int64_t row, int64_t column) {
   return {row % 8 * 4 + column / 2, row / 8 * 2 + column % 2, 0};
 }
 
@@ -67,7 +67,7 @@ class Ptx : public testing::Test {
 
 template <typename T, int kDepth>
 __global__ void Mma(const uint32_t* a, const uint32_t* b, float* d) {
-  const unsigned lane = threadIdx.x;
+  const int64_t lane = threadIdx.x;
   float mine[4];
   for (int i = 0; i < 4; ++i) mine[i] = d[4 * lane + i];
   const uint32_t left[4] = {a[4 * lane], a[4 * lane + 1], a[4 * lane + 2], a[4 * lane + 3]};
@@ -81,16 +81,16 @@ __global__ void Mma(const uint32_t* a, const uint32_t* b, float* d) {
 
 template <typename T>
 void Ptx::CheckMma(int depth) {
-  const std::vector<T> a = Samples<T>(16 * 16), b = Samples<T>(16 * 8, 500);
-  const std::vector<float> c = Samples<float>(16 * 8, 900);
-  std::vector<uint32_t> left(32 * 4), right(32 * 2);
-  std::vector<float> sums(32 * 4);
-  for (int i = 0; i < 16; ++i) {
-    for (int j = 0; j < 16; ++j) {
+  const std::vector<T> a = Samples<T>(256), b = Samples<T>(128, 500);
+  const std::vector<float> c = Samples<float>(128, 900);
+  std::vector<uint32_t> left(128), right(64);
+  std::vector<float> sums(128);
+  for (int64_t i = 0; i < 16; ++i) {
+    for (int64_t j = 0; j < 16; ++j) {
       const Place p = PlaceInA(i, j);
       left[p.lane * 4 + p.reg] |= static_cast<uint32_t>(a[i * 16 + j].bits) << (16 * p.half);
     }
-    for (int j = 0; j < 8; ++j) {
+    for (int64_t j = 0; j < 8; ++j) {
       const Place p = PlaceInB(i, j);
       right[p.lane * 2 + p.reg] |= static_cast<uint32_t>(b[i * 8 + j].bits) << (16 * p.half);
       const Place q = PlaceInD(i, j);
@@ -100,10 +100,10 @@ void Ptx::CheckMma(int depth) {
   float* const d = Device(sums);
   Run(depth == 8 ? Mma<T, 8> : Mma<T, 16>, Device(left), Device(right), d);
   const std::vector<float> got = Host(d, sums.size());
-  for (int i = 0; i < 16; ++i) {
-    for (int j = 0; j < 8; ++j) {
+  for (int64_t i = 0; i < 16; ++i) {
+    for (int64_t j = 0; j < 8; ++j) {
       double want = c[i * 8 + j];
-      for (int k = 0; k < depth; ++k) {
+      for (int64_t k = 0; k < depth; ++k) {
         want += static_cast<double>(ToFloat(a[i * 16 + k])) * ToFloat(b[k * 8 + j]);
       }
       const Place p = PlaceInD(i, j);
@@ -117,7 +117,7 @@ TEST_F(Ptx, MmaOfBf16) { CheckMma<BFloat16>(16); }
 TEST_F(Ptx, MmaOfF16) { CheckMma<Float16>(16); }
 TEST_F(Ptx, MmaOfF16OverHalfTheDepth) { CheckMma<Float16>(8); }
 
-constexpr int kMatrices = 4;
+constexpr int64_t kMatrices = 4;
 
 template <bool kTransposed, int kCount>
 __global__ void Load(const uint16_t* matrices, uint32_t* fragments) {
@@ -126,9 +126,9 @@ __global__ void Load(const uint16_t* matrices, uint32_t* fragments) {
   __syncwarp();
   uint32_t r[kCount];
   // Rows of the matrices asked for; other lanes' addresses are not used, so may be anything.
-  const unsigned row = threadIdx.x;
-  LoadMatrix<kTransposed>(r, row < 8 * kCount ? shared + 8 * row : nullptr);
-  for (int m = 0; m < kCount; ++m) fragments[m * 32 + threadIdx.x] = r[m];
+  const int64_t row = threadIdx.x;
+  LoadMatrix<kTransposed>(r, row < int64_t{8} * kCount ? shared + 8 * row : nullptr);
+  for (int64_t m = 0; m < kCount; ++m) fragments[m * 32 + row] = r[m];
 }
 
 TEST_F(Ptx, LoadMatrix) {
@@ -139,11 +139,11 @@ TEST_F(Ptx, LoadMatrix) {
   const auto check = [&](int count, bool transposed, auto kernel) {
     Run(kernel, in, out);
     const std::vector<uint32_t> got = Host(out, static_cast<size_t>(count) * 32);
-    for (int m = 0; m < count; ++m) {
-      for (int row = 0; row < 8; ++row) {
-        for (int column = 0; column < 8; ++column) {
+    for (int64_t m = 0; m < count; ++m) {
+      for (int64_t row = 0; row < 8; ++row) {
+        for (int64_t column = 0; column < 8; ++column) {
           // A fragment has rows over lanes' fours and columns within; transposed, the other way.
-          const int over = transposed ? column : row, within = transposed ? row : column;
+          const int64_t over = transposed ? column : row, within = transposed ? row : column;
           const uint32_t pair = got[m * 32 + over * 4 + within / 2];
           EXPECT_EQ(pair >> (16 * (within % 2)) & 0xFFFFu, 1000u + m * 64 + row * 8 + column)
               << count << " matrices, transposed " << transposed << ", matrix " << m;
@@ -161,12 +161,13 @@ TEST_F(Ptx, LoadMatrix) {
 
 // Two groups of copies, looked at before and after each is waited for.
 __global__ void Copy(const float* from, float* to) {
-  auto* const shared = SharedMemory<float>() + 8 * threadIdx.x;
-  CopyAsync16(shared, from + 4 * threadIdx.x, true);
+  const int64_t lane = threadIdx.x;
+  auto* const shared = SharedMemory<float>() + 8 * lane;
+  CopyAsync16(shared, from + 4 * lane, true);
   CommitCopies();
-  CopyAsync16(shared + 4, from + 4 * threadIdx.x, threadIdx.x % 2 == 0);
+  CopyAsync16(shared + 4, from + 4 * lane, lane % 2 == 0);
   CommitCopies();
-  float* const out = to + 24 * threadIdx.x;
+  float* const out = to + 24 * lane;
   for (int i = 0; i < 8; ++i) out[i] = shared[i];
   WaitForCopies<1>();
   for (int i = 0; i < 8; ++i) out[8 + i] = shared[i];
@@ -175,12 +176,12 @@ __global__ void Copy(const float* from, float* to) {
 }
 
 TEST_F(Ptx, CopiesAreThereWhenWaitedForAndNotBefore) {
-  const std::vector<float> from = Samples<float>(4 * 32);
-  float* const to = Device(std::vector<float>(24 * 32));
+  const std::vector<float> from = Samples<float>(128);
+  float* const to = Device(std::vector<float>(768));
   Run(Copy, Device(from), to);
-  const std::vector<float> got = Host(to, 24 * 32);
-  for (int lane = 0; lane < 32; ++lane) {
-    for (int i = 0; i < 4; ++i) {
+  const std::vector<float> got = Host(to, 768);
+  for (int64_t lane = 0; lane < 32; ++lane) {
+    for (int64_t i = 0; i < 4; ++i) {
       const float* const at = &got[24 * lane + i];
       const float want = from[4 * lane + i];
       EXPECT_TRUE(std::isnan(at[0]) && std::isnan(at[4]) && std::isnan(at[12]));
