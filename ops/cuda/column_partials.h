@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(kTileWarps* kWarpSize, 4)
   const int64_t tile = blockIdx.x % tiles;
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
-  const int64_t column = tile * kTile + lane * kW;
+  const int64_t column = tile * kTile + lane * int64_t{kW};
   const int64_t left = cols - column;
   const int n = Op::kWide || left >= kW ? kW : static_cast<int>(left);
   const int64_t begin = chunk * chunk_rows;
@@ -68,16 +68,16 @@ __global__ void __launch_bounds__(kTileWarps* kWarpSize, 4)
   float sums[kW] = {};
   if (left > 0) {
     op.Begin(column, n);
-    for (int64_t row = begin + warp; row < end; row += kTileWarps * kRows) {
+    for (int64_t row = begin + warp; row < end; row += int64_t{kTileWarps} * kRows) {
       typename Op::Loaded loaded[kRows];
       PANDO_UNROLL
       for (int u = 0; u < kRows; ++u) {
-        const int64_t r = row + u * kTileWarps;
+        const int64_t r = row + u * int64_t{kTileWarps};
         if (r < end) loaded[u] = op.Load(r, column, n);
       }
       PANDO_UNROLL
       for (int u = 0; u < kRows; ++u) {
-        const int64_t r = row + u * kTileWarps;
+        const int64_t r = row + u * int64_t{kTileWarps};
         if (r < end) op.Use(loaded[u], r, column, n, sums);
       }
     }
@@ -101,7 +101,8 @@ void LaunchColumnTiles(const Op& op, int64_t rows, int64_t cols, float* partials
   constexpr int kTile = kPackWidth<typename Op::T> * kWarpSize;
   const RowChunks chunks = ChunksForTiles(rows, cols);
   const int64_t blocks = (cols + kTile - 1) / kTile * chunks.count;
-  const int64_t shared = Op::kSums ? kTileWarps * kTile * static_cast<int64_t>(sizeof(float)) : 0;
+  const int64_t shared =
+      Op::kSums ? int64_t{kTileWarps} * kTile * static_cast<int64_t>(sizeof(float)) : 0;
   Launch(ColumnTiles<Op>, static_cast<unsigned>(blocks), kTileWarps * kWarpSize, shared, stream, op,
          rows, cols, chunks.rows, partials);
 }

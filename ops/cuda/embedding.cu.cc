@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(kThreads)
       position = static_cast<const T*>(args.positions) + place * cols;
     }
     T* out = static_cast<T*>(args.out) + n * cols;
-    for (int64_t c = Lane() * int64_t{kW}; c < cols; c += kWarpSize * kW) {
+    for (int64_t c = Lane() * int64_t{kW}; c < cols; c += int64_t{kWarpSize} * kW) {
       const int64_t left = kWide ? kW : cols - c;
       auto v = valid ? LoadPack<kWide, kW>(row + c, left) : Pack<T, kW>{};
       if (valid && position != nullptr) {

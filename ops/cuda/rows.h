@@ -156,7 +156,7 @@ template <typename T, int kHeld>
 RowLaunch LaunchForRows(int64_t rows, int64_t cols, bool aligned) {
   const bool wide = aligned && cols % kPackWidth<T> == 0;
   const int64_t packs = PacksFor<T>(cols);
-  if (wide && packs <= kHeld * kWarpSize) {
+  if (wide && packs <= int64_t{kHeld} * kWarpSize) {
     return {true, RowTeam::kWarp, GridFor(rows, kWarpRowThreads / kWarpSize), kWarpRowThreads, 0};
   }
   // Half of what the threads could hold: more of them, with more loads under way.

@@ -46,7 +46,7 @@ struct TileKeys {
       digit[k] = key[k] >> shift & (kDigits - 1);
     }
   }
-  __device__ int64_t At(int k) const { return first + k * kWarpSize; }
+  __device__ int64_t At(int k) const { return first + k * int64_t{kWarpSize}; }
 
   int64_t first;
   bool valid[kItems];
@@ -65,12 +65,15 @@ __device__ inline unsigned LanesAlike(bool valid, int digit) {
   return alike;
 }
 
+// The counts of a warp's digits.
+__device__ inline int32_t* OfWarp(int32_t* counts, int64_t warp) { return counts + warp * kDigits; }
+
 // counts[warp * kDigits + digit] = number of such keys of the warp; rank[k] = how many of them come
 // before this thread's k-th key. Has barriers, and leaves all counts visible.
 __device__ inline void CountDigits(const TileKeys& tile, int32_t* counts, int32_t (&rank)[kItems]) {
   for (int w = 0; w < kWarps; ++w) counts[w * kDigits + threadIdx.x] = 0;
   __syncthreads();
-  int32_t* mine = counts + threadIdx.x / kWarpSize * kDigits;
+  int32_t* mine = OfWarp(counts, threadIdx.x / kWarpSize);
   const unsigned below = (1u << threadIdx.x % kWarpSize) - 1;
   PANDO_UNROLL
   for (int k = 0; k < kItems; ++k) {
@@ -129,13 +132,13 @@ __global__ void __launch_bounds__(kThreads)
   // Each warp's keys of a digit come after those of the warps before it.
   int32_t before = 0;
   for (int w = 0; w < kWarps; ++w) {
-    int32_t* count = counts + w * kDigits + threadIdx.x;
+    int32_t* count = OfWarp(counts, w) + threadIdx.x;
     const int32_t own = *count;
     *count = before;
     before += own;
   }
   __syncthreads();
-  const int32_t* warp_starts = counts + threadIdx.x / kWarpSize * kDigits;
+  const int32_t* warp_starts = OfWarp(counts, threadIdx.x / kWarpSize);
   PANDO_UNROLL
   for (int k = 0; k < kItems; ++k) {
     if (!tile.valid[k]) continue;
