@@ -97,6 +97,8 @@ class FullDisks(p.PandoTest):
             for line in process.stderr:
                 if line.startswith("step "):
                     break
+            while not p.log_of(out):  # a step is said before it is logged
+                time.sleep(0.001)
             self.fill(disk, leave=0)
             _, err = process.communicate(timeout=p.PATIENCE)
         self.assertEqual(process.returncode, p.FAILED, err)
