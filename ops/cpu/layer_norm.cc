@@ -23,19 +23,37 @@ struct Moments {
   C rstd;
 };
 
+// A long row is summed piece by piece, so that the error does not grow with its length, however
+// many elements the compiler takes at once.
+constexpr int64_t kSumPiece = 1024;
+
+PANDO_ALWAYS_INLINE int64_t EndOfPiece(int64_t begin, int64_t cols) {
+  return cols - begin < kSumPiece ? cols : begin + kSumPiece;
+}
+
 // Two passes over a row that lies in the cache: the deviations are taken from the mean, so that
 // nothing cancels.
 template <typename T, typename C = ComputeType<T>>
 Moments<C> RowMoments(const T* x, int64_t cols, C eps) {
   C sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (int64_t c = 0; c < cols; ++c) sum += ToFloat(x[c]);
+  for (int64_t begin = 0; begin < cols; begin += kSumPiece) {
+    const int64_t end = EndOfPiece(begin, cols);
+    C piece = 0;
+#pragma omp simd reduction(+ : piece)
+    for (int64_t c = begin; c < end; ++c) piece += ToFloat(x[c]);
+    sum += piece;
+  }
   const C mean = sum / static_cast<C>(cols);
   C squares = 0;
-#pragma omp simd reduction(+ : squares)
-  for (int64_t c = 0; c < cols; ++c) {
-    const C d = ToFloat(x[c]) - mean;
-    squares += d * d;
+  for (int64_t begin = 0; begin < cols; begin += kSumPiece) {
+    const int64_t end = EndOfPiece(begin, cols);
+    C piece = 0;
+#pragma omp simd reduction(+ : piece)
+    for (int64_t c = begin; c < end; ++c) {
+      const C d = ToFloat(x[c]) - mean;
+      piece += d * d;
+    }
+    squares += piece;
   }
   return {mean, C(1) / Sqrt(squares / static_cast<C>(cols) + eps)};
 }
@@ -98,15 +116,22 @@ RowSums<C> SumRow(const T* x, const T* dy, const T* weight, Moments<C> moments, 
   const C rstd = moments.rstd;
   C sum_g = 0;
   C sum_g_xhat = 0;
-#pragma omp simd reduction(+ : sum_g, sum_g_xhat)
-  for (int64_t c = 0; c < cols; ++c) {
-    const C d = ToFloat(dy[c]);
-    const C xhat = (ToFloat(x[c]) - mean) * rstd;
-    const C g = d * ToFloat(weight[c]);
-    dweight[c] += d * xhat;
-    dbias[c] += d;
-    sum_g += g;
-    sum_g_xhat += g * xhat;
+  for (int64_t begin = 0; begin < cols; begin += kSumPiece) {
+    const int64_t end = EndOfPiece(begin, cols);
+    C piece_g = 0;
+    C piece_g_xhat = 0;
+#pragma omp simd reduction(+ : piece_g, piece_g_xhat)
+    for (int64_t c = begin; c < end; ++c) {
+      const C d = ToFloat(dy[c]);
+      const C xhat = (ToFloat(x[c]) - mean) * rstd;
+      const C g = d * ToFloat(weight[c]);
+      dweight[c] += d * xhat;
+      dbias[c] += d;
+      piece_g += g;
+      piece_g_xhat += g * xhat;
+    }
+    sum_g += piece_g;
+    sum_g_xhat += piece_g_xhat;
   }
   return {sum_g / static_cast<C>(cols), sum_g_xhat / static_cast<C>(cols)};
 }
