@@ -2,6 +2,7 @@
 
 #include "engine/cpu/dispatch.h"
 #include "engine/cpu/parallel.h"
+#include "ops/cpu/sum_pieces.h"
 #include "ops/math.h"
 
 namespace pando::PANDO_ISA {
@@ -31,9 +32,8 @@ C LogSumExp(const T* x, int64_t n) {
       const C v = ToFloat(x[c]);
       block_max = v > block_max ? v : block_max;
     }
-    C block_sum = 0;
-#pragma omp simd reduction(+ : block_sum)
-    for (int64_t c = begin; c < end; ++c) block_sum += Exp(ToFloat(x[c]) - block_max);
+    const C block_sum = SumInPieces<C>(
+        begin, end, [x, block_max](int64_t c) { return Exp(ToFloat(x[c]) - block_max); });
     sum = sum * Exp(max - block_max) + block_sum;
     max = block_max;
   }

@@ -3,6 +3,7 @@
 #include "engine/cpu/dispatch.h"
 #include "engine/cpu/parallel.h"
 #include "ops/cpu/column_partials.h"
+#include "ops/cpu/sum_pieces.h"
 #include "ops/math.h"
 
 namespace pando::PANDO_ISA {
@@ -23,38 +24,16 @@ struct Moments {
   C rstd;
 };
 
-// A long row is summed piece by piece, so that the error does not grow with its length, however
-// many elements the compiler takes at once.
-constexpr int64_t kSumPiece = 1024;
-
-PANDO_ALWAYS_INLINE int64_t EndOfPiece(int64_t begin, int64_t cols) {
-  return cols - begin < kSumPiece ? cols : begin + kSumPiece;
-}
-
 // Two passes over a row that lies in the cache: the deviations are taken from the mean, so that
 // nothing cancels.
 template <typename T, typename C = ComputeType<T>>
 Moments<C> RowMoments(const T* x, int64_t cols, C eps) {
-  C sum = 0;
-  for (int64_t begin = 0; begin < cols; begin += kSumPiece) {
-    const int64_t end = EndOfPiece(begin, cols);
-    C piece = 0;
-#pragma omp simd reduction(+ : piece)
-    for (int64_t c = begin; c < end; ++c) piece += ToFloat(x[c]);
-    sum += piece;
-  }
+  const C sum = SumInPieces<C>(0, cols, [x](int64_t c) { return C{ToFloat(x[c])}; });
   const C mean = sum / static_cast<C>(cols);
-  C squares = 0;
-  for (int64_t begin = 0; begin < cols; begin += kSumPiece) {
-    const int64_t end = EndOfPiece(begin, cols);
-    C piece = 0;
-#pragma omp simd reduction(+ : piece)
-    for (int64_t c = begin; c < end; ++c) {
-      const C d = ToFloat(x[c]) - mean;
-      piece += d * d;
-    }
-    squares += piece;
-  }
+  const C squares = SumInPieces<C>(0, cols, [x, mean](int64_t c) {
+    const C d = ToFloat(x[c]) - mean;
+    return d * d;
+  });
   return {mean, C(1) / Sqrt(squares / static_cast<C>(cols) + eps)};
 }
 
@@ -116,12 +95,11 @@ RowSums<C> SumRow(const T* x, const T* dy, const T* weight, Moments<C> moments, 
   const C rstd = moments.rstd;
   C sum_g = 0;
   C sum_g_xhat = 0;
-  for (int64_t begin = 0; begin < cols; begin += kSumPiece) {
-    const int64_t end = EndOfPiece(begin, cols);
+  ForSumPieces(0, cols, [&](int64_t from, int64_t to) {
     C piece_g = 0;
     C piece_g_xhat = 0;
 #pragma omp simd reduction(+ : piece_g, piece_g_xhat)
-    for (int64_t c = begin; c < end; ++c) {
+    for (int64_t c = from; c < to; ++c) {
       const C d = ToFloat(dy[c]);
       const C xhat = (ToFloat(x[c]) - mean) * rstd;
       const C g = d * ToFloat(weight[c]);
@@ -132,7 +110,7 @@ RowSums<C> SumRow(const T* x, const T* dy, const T* weight, Moments<C> moments, 
     }
     sum_g += piece_g;
     sum_g_xhat += piece_g_xhat;
-  }
+  });
   return {sum_g / static_cast<C>(cols), sum_g_xhat / static_cast<C>(cols)};
 }
 

@@ -2,6 +2,7 @@
 
 #include "engine/cpu/dispatch.h"
 #include "engine/cpu/parallel.h"
+#include "ops/cpu/sum_pieces.h"
 #include "ops/math.h"
 
 namespace pando::PANDO_ISA {
@@ -18,9 +19,7 @@ void SoftmaxRow(const T* x, int64_t cols, T* y) {
     const C v = ToFloat(x[c]);
     max = v > max ? v : max;
   }
-  C sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (int64_t c = 0; c < cols; ++c) sum += Exp(ToFloat(x[c]) - max);
+  const C sum = SumInPieces<C>(0, cols, [x, max](int64_t c) { return Exp(ToFloat(x[c]) - max); });
   const C inverse = C(1) / sum;
 #pragma omp simd
   for (int64_t c = 0; c < cols; ++c) y[c] = RoundTo<T>(Exp(ToFloat(x[c]) - max) * inverse);
@@ -42,9 +41,8 @@ void Forward(const SoftmaxForwardArgs& args, void* /*stream*/) {
 
 template <typename T, typename C = ComputeType<T>>
 void GradientRow(const T* y, const T* dy, int64_t cols, T* dx) {
-  C dot = 0;
-#pragma omp simd reduction(+ : dot)
-  for (int64_t c = 0; c < cols; ++c) dot += C{ToFloat(y[c])} * ToFloat(dy[c]);
+  const C dot =
+      SumInPieces<C>(0, cols, [y, dy](int64_t c) { return C{ToFloat(y[c])} * ToFloat(dy[c]); });
 #pragma omp simd
   for (int64_t c = 0; c < cols; ++c) {
     dx[c] = RoundTo<T>(C{ToFloat(y[c])} * (ToFloat(dy[c]) - dot));

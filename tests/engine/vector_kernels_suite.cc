@@ -33,8 +33,10 @@ class Placed {
   /// Waits for the values.
   std::vector<T> Get() const {
     std::vector<T> all = tensor_.ToHost<T>();
-    const std::vector<T> zeros(offset_);
-    EXPECT_EQ(std::memcmp(all.data(), zeros.data(), offset_ * sizeof(T)), 0) << "written before";
+    if (offset_ > 0) {
+      const std::vector<T> zeros(offset_);
+      EXPECT_EQ(std::memcmp(all.data(), zeros.data(), offset_ * sizeof(T)), 0) << "written before";
+    }
     all.erase(all.begin(), all.begin() + offset_);
     return all;
   }
