@@ -73,7 +73,7 @@ Allocator::FreeSet& Allocator::FreeSetOf(const Block& block) {
 Allocator::Block* Allocator::Allocate(int64_t bytes, Stream& stream, std::string_view name,
                                       std::string_view what) {
   const std::lock_guard<std::mutex> lock(mu_);
-  Block* block = direct_ ? NewDirect(bytes, stream) : TakeOrMake(bytes, stream);
+  Block* block = direct_ ? NewBlock(bytes, stream) : TakeOrMake(bytes, stream);
   if (block == nullptr) ThrowOutOfMemory(bytes, name, what);
   block->free = false;
   for (auto& event : block->events) stream.Wait(*event);
@@ -108,19 +108,15 @@ Allocator::Block* Allocator::TakeFree(int64_t bytes, Stream& stream) {
 Allocator::Block* Allocator::NewSegment(int64_t bytes, Stream& stream) {
   const bool small = bytes <= kSmallBlock;
   const int64_t size = small ? kSmallSegment : RoundUp(bytes, kLargeGranule);
-  char* data = TakeFromSystem(size);
-  if (data == nullptr) return nullptr;
-  auto* block = new Block;
-  block->data = data;
-  block->size = size;
-  block->stream = &stream;
+  Block* block = NewBlock(size, stream);
+  if (block == nullptr) return nullptr;
   block->small = small;
-  segments_.push_back(std::make_unique<Segment>(Segment{data, size, block}));
+  segments_.push_back(std::make_unique<Segment>(Segment{block->data, size, block}));
   block->segment = segments_.back().get();
   return block;
 }
 
-Allocator::Block* Allocator::NewDirect(int64_t bytes, Stream& stream) {
+Allocator::Block* Allocator::NewBlock(int64_t bytes, Stream& stream) {
   const int64_t size = std::max<int64_t>(bytes, 1);
   char* data = TakeFromSystem(size);
   if (data == nullptr) return nullptr;

@@ -75,7 +75,7 @@ class Allocator {
 
   Block* TakeFree(int64_t bytes, Stream& stream);
   Block* NewSegment(int64_t bytes, Stream& stream);
-  Block* NewDirect(int64_t bytes, Stream& stream);
+  Block* NewBlock(int64_t bytes, Stream& stream);
   void FreeDirect(Block* block);
   char* TakeFromSystem(int64_t bytes);
   Block* TakeOrMake(int64_t bytes, Stream& stream);

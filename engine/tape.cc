@@ -9,25 +9,6 @@
 namespace pando {
 namespace {
 
-/// into += x, on the device.
-void AddInto(Tensor& into, const Tensor& x) {
-  Device& device = into.device();
-  Tensor term = x;
-  // axpy adds 16-bit terms to f32 sums; any other two dtypes meet in that of the sum.
-  const bool widens = into.dtype() == DType::kF32 && SizeOf(x.dtype()) == 2;
-  if (x.dtype() != into.dtype() && !widens) {
-    term = Tensor::Empty(x.shape(), into.dtype(), device, "gradient");
-    term.CastFrom(x);
-  }
-  device.current_stream().Launch(device.vector_kernels().axpy, AxpyArgs{.y = into.mutable_data(),
-                                                                        .y_dtype = into.dtype(),
-                                                                        .x = term.data(),
-                                                                        .x_dtype = term.dtype(),
-                                                                        .n = term.numel(),
-                                                                        .a = 1.0,
-                                                                        .factor = nullptr});
-}
-
 void RequireUnchanged(const Parameter& p, int64_t version) {
   Require(p.version() == version, "parameter ", p.name(),
           " was changed between the forward that used it and its backward");
@@ -139,7 +120,7 @@ void BackwardPass::Add(int i, Tensor gradient) {
   }
   GradientTarget target = Target(i);
   if (target.accumulate) {
-    AddInto(target.tensor, gradient);
+    target.tensor.AddFrom(gradient);
   } else {
     target.tensor.CastFrom(gradient);
   }
@@ -150,7 +131,7 @@ void Tape::AddGradient(ValueId id, Tensor gradient) {
   const auto [it, fresh] = gradients_.try_emplace(id, gradient);
   if (fresh) return;
   if (it->second.storage().use_count() > 1) it->second = CopyOf(it->second);
-  AddInto(it->second, gradient);
+  it->second.AddFrom(gradient);
 }
 
 Tape& Tape::Current() {

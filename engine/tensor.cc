@@ -130,15 +130,37 @@ void Tensor::CopyFrom(const Tensor& from) {
   if (!here) worker.current_stream().Synchronize();
 }
 
-void Tensor::CastFrom(const Tensor& from) {
+void Tensor::CheckTakes(const char* op, const Tensor& from) const {
   Require(numel() == from.numel() && &device() == &from.device() && IsFloating(dtype_) &&
               IsFloating(from.dtype_),
-          "cast: ", Describe(from), " into ", Describe(*this));
+          op, ": ", Describe(from), " into ", Describe(*this));
+}
+
+void Tensor::CastFrom(const Tensor& from) {
+  CheckTakes("cast", from);
   device().current_stream().Launch(device().vector_kernels().cast, CastArgs{.y = mutable_data(),
                                                                             .y_dtype = dtype_,
                                                                             .x = from.data(),
                                                                             .x_dtype = from.dtype_,
                                                                             .n = numel()});
+}
+
+void Tensor::AddFrom(const Tensor& from) {
+  CheckTakes("add", from);
+  Tensor term = from;
+  // axpy adds 16-bit terms to f32 sums; any other two dtypes meet in that of the sum.
+  const bool widens = dtype_ == DType::kF32 && SizeOf(from.dtype_) == 2;
+  if (from.dtype_ != dtype_ && !widens) {
+    term = Empty(from.shape(), dtype_, device(), "gradient");
+    term.CastFrom(from);
+  }
+  device().current_stream().Launch(device().vector_kernels().axpy, AxpyArgs{.y = mutable_data(),
+                                                                            .y_dtype = dtype_,
+                                                                            .x = term.data(),
+                                                                            .x_dtype = term.dtype_,
+                                                                            .n = term.numel(),
+                                                                            .a = 1.0,
+                                                                            .factor = nullptr});
 }
 
 void Tensor::SetZero() { device().current_stream().SetBytes(mutable_data(), 0, bytes()); }

@@ -88,6 +88,9 @@ class Tensor {
   /// Queues a conversion of `from`, rounding to nearest, ties to even, into this tensor: as many
   /// elements in any shape, on the same device, both of floating dtypes and not overlapping.
   void CastFrom(const Tensor& from);
+  /// Queues an addition of `from` to this tensor: as many elements in any shape, on the same
+  /// device, both of floating dtypes.
+  void AddFrom(const Tensor& from);
   /// Queues zeroing.
   void SetZero();
 
@@ -106,6 +109,7 @@ class Tensor {
 
  private:
   void CheckType(DType want) const;
+  void CheckTakes(const char* op, const Tensor& from) const;
 
   std::shared_ptr<Storage> storage_;
   Shape shape_{0};

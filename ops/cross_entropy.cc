@@ -34,17 +34,7 @@ Tensor CrossEntropy(const Tensor& logits, const Tensor& targets,
   Device& device = logits.device();
   Tensor losses = Tensor::Empty({sizes.rows}, StatsDType(logits), device, "losses");
   Tensor logsumexp = Tensor::Empty({sizes.rows}, StatsDType(logits), device, "logsumexp");
-  Run(device, cross_entropy_kernels.For(device).forward,
-      CrossEntropyForwardArgs{.logits = logits.data(),
-                              .targets = targets.data<int32_t>(),
-                              .losses = losses.mutable_data(),
-                              .logsumexp = logsumexp.mutable_data(),
-                              .error = device.error_flag(),
-                              .dtype = logits.dtype(),
-                              .rows = sizes.rows,
-                              .vocab = sizes.vocab,
-                              .stride = sizes.stride,
-                              .ignore_index = options.ignore_index});
+  LossesOf(logits, targets, sizes.vocab, options, losses, &logsumexp);
   Tensor loss = SumLosses(losses, targets, sizes.vocab, options);
   if (!Recording({&logits})) return loss;
   const auto backward = [logits = Saved(logits), targets = Saved(targets),
@@ -76,20 +66,8 @@ Tensor CrossEntropyInPlace(Tensor logits, const Tensor& targets,
   const Sizes sizes = CheckShapes(logits, targets, options);
   Require(logits.parameter() == nullptr,
           "cross_entropy: the logits are a parameter: not to be overwritten");
-  Device& device = logits.device();
-  Tensor losses = Tensor::Empty({sizes.rows}, StatsDType(logits), device, "losses");
-  Run(device, cross_entropy_kernels.For(device).fused,
-      CrossEntropyFusedArgs{.logits = logits.mutable_data(),
-                            .targets = targets.data<int32_t>(),
-                            .losses = losses.mutable_data(),
-                            .error = device.error_flag(),
-                            .dtype = logits.dtype(),
-                            .rows = sizes.rows,
-                            .vocab = sizes.vocab,
-                            .stride = sizes.stride,
-                            .ignore_index = options.ignore_index,
-                            .scale = options.scale,
-                            .factor = nullptr});
+  Tensor losses = Tensor::Empty({sizes.rows}, StatsDType(logits), logits.device(), "losses");
+  LossesAndGradient(logits, targets, sizes.vocab, options, losses);
   Tensor loss = SumLosses(losses, targets, sizes.vocab, options);
   Record("cross_entropy", {&logits}, {&loss}, [dx = Saved(logits)](BackwardPass& pass) {
     Tensor gradient = dx.Get();

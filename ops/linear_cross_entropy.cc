@@ -18,42 +18,6 @@ constexpr int64_t kRowMultiple = 128;
 
 constexpr char kOp[] = "linear_cross_entropy";
 
-/// The loss of rows [first, first + rows) of logits; with `with_gradient` these become their
-/// gradient.
-void LossOfChunk(Tensor& logits, const Tensor& targets, Tensor& losses, int64_t first, int64_t rows,
-                 int64_t vocab, const CrossEntropyOptions& options, bool with_gradient) {
-  Device& device = logits.device();
-  const CrossEntropyKernels& kernels = cross_entropy_kernels.For(device);
-  const Tensor chunk_targets = targets.Narrow(first, rows);
-  Tensor chunk_losses = losses.Narrow(first, rows);
-  if (with_gradient) {
-    Run(device, kernels.fused,
-        CrossEntropyFusedArgs{.logits = logits.mutable_data(),
-                              .targets = chunk_targets.data<int32_t>(),
-                              .losses = chunk_losses.mutable_data(),
-                              .error = device.error_flag(),
-                              .dtype = logits.dtype(),
-                              .rows = rows,
-                              .vocab = vocab,
-                              .stride = logits.dim(1),
-                              .ignore_index = options.ignore_index,
-                              .scale = options.scale,
-                              .factor = nullptr});
-    return;
-  }
-  Run(device, kernels.forward,
-      CrossEntropyForwardArgs{.logits = logits.data(),
-                              .targets = chunk_targets.data<int32_t>(),
-                              .losses = chunk_losses.mutable_data(),
-                              .logsumexp = nullptr,
-                              .error = device.error_flag(),
-                              .dtype = logits.dtype(),
-                              .rows = rows,
-                              .vocab = vocab,
-                              .stride = logits.dim(1),
-                              .ignore_index = options.ignore_index});
-}
-
 struct Gradients {
   Tensor dx;       ///< [rows, C]; undefined if not wanted
   Tensor dweight;  ///< [V, C], f32 (f64 for f64); likewise
@@ -72,7 +36,13 @@ Tensor InChunks(const Tensor& x, const Tensor& weight, const Tensor& targets,
     const Tensor rows = x.Narrow(first, s.rows);
     Tensor logits = buffer.Narrow(0, s.rows);
     RunGemm(s.Forward(), rows, weight, logits);
-    LossOfChunk(logits, targets, losses, first, s.rows, vocab, options, with_gradient);
+    const Tensor chunk_targets = targets.Narrow(first, s.rows);
+    Tensor chunk_losses = losses.Narrow(first, s.rows);
+    if (with_gradient) {
+      LossesAndGradient(logits, chunk_targets, vocab, options, chunk_losses);
+    } else {
+      LossesOf(logits, chunk_targets, vocab, options, chunk_losses, nullptr);
+    }
     if (wanted.dx.defined()) {
       Tensor dx = wanted.dx.Narrow(first, s.rows);
       RunGemm(s.Backward(), logits, weight, dx);

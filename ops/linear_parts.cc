@@ -31,17 +31,6 @@ void AddColumnSums(const Tensor& dy, const LinearSizes& s, SumTarget& sums) {
                      .scratch = scratch.mutable_data()});
 }
 
-void AddVector(const Tensor& x, Tensor& y) {
-  Run(y.device(), y.device().vector_kernels().axpy,
-      AxpyArgs{.y = y.mutable_data(),
-               .y_dtype = y.dtype(),
-               .x = x.data(),
-               .x_dtype = x.dtype(),
-               .n = x.numel(),
-               .a = 1.0,
-               .factor = nullptr});
-}
-
 /// Weight and bias in one product; false, and nothing done, where the device can't.
 bool AddBothGradients(const Tensor& x, const Tensor& dy, const LinearSizes& s, GradientTarget& dw,
                       SumTarget& sums) {
@@ -55,7 +44,7 @@ bool AddBothGradients(const Tensor& x, const Tensor& dy, const LinearSizes& s, G
       s.layout == WeightLayout::kInOut
           ? RunFusedGemm(gemm, {.kind = MatmulFusion::kSumsOfB, .sums = fresh}, x, dy, dw.tensor)
           : RunFusedGemm(gemm, {.kind = MatmulFusion::kSumsOfA, .sums = fresh}, dy, x, dw.tensor);
-  if (fused && sums.accumulate()) AddVector(fresh, sums.tensor());
+  if (fused && sums.accumulate()) sums.tensor().AddFrom(fresh);
   return fused;
 }
 

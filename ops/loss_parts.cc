@@ -4,6 +4,40 @@
 
 namespace pando {
 
+void LossesOf(const Tensor& logits, const Tensor& targets, int64_t vocab,
+              const CrossEntropyOptions& options, Tensor& losses, Tensor* logsumexp) {
+  Device& device = logits.device();
+  Run(device, cross_entropy_kernels.For(device).forward,
+      CrossEntropyForwardArgs{
+          .logits = logits.data(),
+          .targets = targets.data<int32_t>(),
+          .losses = losses.mutable_data(),
+          .logsumexp = logsumexp == nullptr ? nullptr : logsumexp->mutable_data(),
+          .error = device.error_flag(),
+          .dtype = logits.dtype(),
+          .rows = targets.numel(),
+          .vocab = vocab,
+          .stride = logits.dim(-1),
+          .ignore_index = options.ignore_index});
+}
+
+void LossesAndGradient(Tensor& logits, const Tensor& targets, int64_t vocab,
+                       const CrossEntropyOptions& options, Tensor& losses) {
+  Device& device = logits.device();
+  Run(device, cross_entropy_kernels.For(device).fused,
+      CrossEntropyFusedArgs{.logits = logits.mutable_data(),
+                            .targets = targets.data<int32_t>(),
+                            .losses = losses.mutable_data(),
+                            .error = device.error_flag(),
+                            .dtype = logits.dtype(),
+                            .rows = targets.numel(),
+                            .vocab = vocab,
+                            .stride = logits.dim(-1),
+                            .ignore_index = options.ignore_index,
+                            .scale = options.scale,
+                            .factor = nullptr});
+}
+
 Tensor SumLosses(const Tensor& losses, const Tensor& targets, int64_t vocab,
                  const CrossEntropyOptions& options) {
   Device& device = losses.device();
@@ -29,14 +63,8 @@ Tensor SumLosses(const Tensor& losses, const Tensor& targets, int64_t vocab,
 }
 
 Tensor AsFactor(const Tensor& gradient) {
-  Device& device = gradient.device();
-  Tensor factor = Tensor::Empty({1}, DType::kF32, device, "factor");
-  Run(device, device.vector_kernels().cast,
-      CastArgs{.y = factor.mutable_data(),
-               .y_dtype = DType::kF32,
-               .x = gradient.data(),
-               .x_dtype = gradient.dtype(),
-               .n = 1});
+  Tensor factor = Tensor::Empty({1}, DType::kF32, gradient.device(), "factor");
+  factor.CastFrom(gradient);
   return factor;
 }
 

@@ -8,6 +8,15 @@
 
 namespace pando {
 
+/// Queues the losses of logits [rows, stride], of which `vocab` columns count: losses [rows], and
+/// logsumexp [rows] for backward unless null.
+void LossesOf(const Tensor& logits, const Tensor& targets, int64_t vocab,
+              const CrossEntropyOptions& options, Tensor& losses, Tensor* logsumexp);
+
+/// The same, and the gradient of options.scale x their sum in place of the logits.
+void LossesAndGradient(Tensor& logits, const Tensor& targets, int64_t vocab,
+                       const CrossEntropyOptions& options, Tensor& losses);
+
 /// options.scale x sum of the rows' losses, f64 [1].
 Tensor SumLosses(const Tensor& losses, const Tensor& targets, int64_t vocab,
                  const CrossEntropyOptions& options);

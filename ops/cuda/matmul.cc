@@ -130,8 +130,9 @@ void Matmul(const MatmulArgs& args, void* stream) {
   }
   Require(args.batch <= std::numeric_limits<int32_t>::max(), "matmul: a batch of ", args.batch,
           " is too large for cuBLASLt");
-  Require(args.scratch_bytes >= ScratchBytes(args), "matmul: ", args.scratch_bytes,
-          " bytes of scratch where ", ScratchBytes(args), " are needed");
+  const int64_t scratch_bytes = ScratchBytes(args);
+  Require(args.scratch_bytes >= scratch_bytes, "matmul: ", args.scratch_bytes,
+          " bytes of scratch where ", scratch_bytes, " are needed");
   PlanFor(ProblemOf(args))
       ->Run({.a = args.b,
              .b = args.a,

@@ -276,28 +276,14 @@ __global__ void __launch_bounds__(kPieceThreads, 3)
   }
 }
 
+/// Pieces of the box `cut`; for each of them all of the box `other` is walked.
 template <typename Terms, int N>
-SumPlan<N> PlanAlong(const Terms& terms, const ReduceIndex<N>& index) {
+SumPlan<N> PlanSums(const Terms& terms, const StridedIndex<N>& cut, const StridedIndex<N>& other) {
   SumPlan<N> plan = {};
-  plan.pieces = terms.Cut(index.reduced);
-  plan.other = MakeBox(index.kept);
+  plan.pieces = terms.Cut(cut);
+  plan.other = MakeBox(other);
   for (int k = 0; k < N; ++k) {
-    if (!StridesDivide(index.kept, k, index.kept.rank, Terms::kWidth)) {
-      plan.pieces.wide &= ~(1u << k);
-    }
-  }
-  return plan;
-}
-
-template <typename Terms, int N>
-SumPlan<N> PlanAcross(const Terms& terms, const ReduceIndex<N>& index) {
-  SumPlan<N> plan = {};
-  plan.pieces = terms.Cut(index.kept);
-  plan.other = MakeBox(index.reduced);
-  for (int k = 0; k < N; ++k) {
-    if (!StridesDivide(index.reduced, k, index.reduced.rank, Terms::kWidth)) {
-      plan.pieces.wide &= ~(1u << k);
-    }
+    if (!StridesDivide(other, k, other.rank, Terms::kWidth)) plan.pieces.wide &= ~(1u << k);
   }
   return plan;
 }
@@ -312,7 +298,8 @@ void SumTerms(const char* op, const Terms& terms, const ReduceIndex<Terms::kOper
   const int64_t reduced = Count(index.reduced);
   if (outputs == 0) return;
   const bool across = reduced <= 1 || AcrossRows(index);
-  auto plan = across ? PlanAcross(terms, index) : PlanAlong(terms, index);
+  auto plan = across ? PlanSums(terms, index.kept, index.reduced)
+                     : PlanSums(terms, index.reduced, index.kept);
   plan.outputs = outputs;
   plan.reduced = reduced;
   plan.plain = (plan.pieces.wide & terms.Reads()) == terms.Reads() && index.reduced.rank == 1;

@@ -2,7 +2,6 @@
 // each dtype against f64 on the CPU on the same rounded inputs, in several orders of threads.
 #include <gtest/gtest.h>
 
-#include <numeric>
 #include <set>
 
 #include "engine/cuda/cuda_device.h"
@@ -64,13 +63,7 @@ TEST_P(OpTableCudaTest, RunsOnManyShapes) {
   EXPECT_GE(shapes.size(), 20U);
 }
 
-std::vector<size_t> Indices() {
-  std::vector<size_t> indices(OpTable().size());
-  std::iota(indices.begin(), indices.end(), 0);
-  return indices;
-}
-
-INSTANTIATE_TEST_SUITE_P(Op, OpTableCudaTest, testing::ValuesIn(Indices()),
+INSTANTIATE_TEST_SUITE_P(Op, OpTableCudaTest, testing::ValuesIn(OpIndices()),
                          [](const auto& info) { return OpTable()[info.param].name; });
 
 }  // namespace

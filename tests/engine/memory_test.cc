@@ -229,6 +229,27 @@ TEST(Tensor, CastFromRoundsToNearestEven) {
   EXPECT_THAT(back.ToHost<double>(), ElementsAre(1, 1, 1 + 0x1p-6, 1 + 0x1p-7, -2.5, 0));
 }
 
+TEST(Tensor, AddFromAddsInTheDTypeOfTheSum) {
+  for (const DType dtype : {DType::kF32, DType::kF64}) {
+    SCOPED_TRACE(Name(dtype));
+    Tensor sum = Tensor::Empty({2, 2}, dtype, CpuDevice());
+    sum.CastFrom(Tensor::FromHost(std::vector<float>{1, 2, -3, 4}, {4}, CpuDevice()));
+    Tensor bf16 = Tensor::Empty({4}, DType::kBF16, CpuDevice());
+    bf16.CastFrom(Tensor::FromHost(std::vector<float>{0x1p-20F, 1, 3, -0.5F}, {4}, CpuDevice()));
+    sum.AddFrom(bf16);
+    Tensor got = Tensor::Empty({4}, DType::kF64, CpuDevice());
+    got.CastFrom(sum);
+    EXPECT_THAT(got.ToHost<double>(), ElementsAre(1 + 0x1p-20, 3, 0, 3.5));
+  }
+}
+
+TEST(Tensor, AddFromRefusesWhatDoesNotFit) {
+  const Tensor from = Tensor::Zeros({4}, DType::kF32, CpuDevice());
+  EXPECT_THAT([&] { Tensor::Empty({5}, DType::kF32, CpuDevice()).AddFrom(from); },
+              ::testing::ThrowsMessage<InvalidArgument>(HasSubstr("add: f32 [4] into f32 [5]")));
+  EXPECT_THROW(Tensor::Empty({4}, DType::kI32, CpuDevice()).AddFrom(from), InvalidArgument);
+}
+
 TEST(Tensor, CastFromRefusesWhatDoesNotFit) {
   const Tensor from = Tensor::Zeros({4}, DType::kF32, CpuDevice());
   const auto elsewhere = NewDeferredCpuDevice(1);

@@ -3,8 +3,6 @@
 // without a GPU.
 #include <gtest/gtest.h>
 
-#include <numeric>
-
 #include "engine/cuda/cuda_device.h"
 #include "tests/ops/op_evaluate.h"
 #include "tests/ops/op_table.h"
@@ -33,23 +31,11 @@ TEST_P(OpTableGpuTest, GivesTheSameBitsAgain) {
     const OpCase c = OnRounded(given, DType::kBF16);
     const EvaluateOptions on_gpu = {.dtype = DType::kBF16, .device = &CudaDevice(0)};
     const Evaluation first = Evaluate(c, c.run, on_gpu);
-    const Evaluation again = Evaluate(c, c.run, on_gpu);
-    for (size_t k = 0; k < first.outputs.size(); ++k) {
-      ExpectSameBits(again.outputs[k], first.outputs[k], Where(op(), c, "output"));
-    }
-    for (size_t i = 0; i < first.gradients.size(); ++i) {
-      ExpectSameBits(again.gradients[i], first.gradients[i], Where(op(), c, "gradient"));
-    }
+    ExpectSame(Evaluate(c, c.run, on_gpu), first, Where(op(), c, "again"));
   }
 }
 
-std::vector<size_t> Indices() {
-  std::vector<size_t> indices(OpTable().size());
-  std::iota(indices.begin(), indices.end(), 0);
-  return indices;
-}
-
-INSTANTIATE_TEST_SUITE_P(Op, OpTableGpuTest, testing::ValuesIn(Indices()),
+INSTANTIATE_TEST_SUITE_P(Op, OpTableGpuTest, testing::ValuesIn(OpIndices()),
                          [](const auto& info) { return OpTable()[info.param].name; });
 
 }  // namespace

@@ -4,7 +4,6 @@
 
 #include <cmath>
 #include <memory>
-#include <numeric>
 
 #include "absl/strings/str_cat.h"
 #include "engine/flat_parameters.h"
@@ -174,13 +173,7 @@ TEST_P(OpParameterTest, FrozenOnesGetNone) {
   }
 }
 
-std::vector<size_t> Indices() {
-  std::vector<size_t> indices(OpTable().size());
-  std::iota(indices.begin(), indices.end(), 0);
-  return indices;
-}
-
-INSTANTIATE_TEST_SUITE_P(Op, OpParameterTest, testing::ValuesIn(Indices()),
+INSTANTIATE_TEST_SUITE_P(Op, OpParameterTest, testing::ValuesIn(OpIndices()),
                          [](const auto& info) { return OpTable()[info.param].name; });
 
 }  // namespace

@@ -27,6 +27,12 @@ const std::vector<OpEntry>& OpTable() {
   return *table;
 }
 
+std::vector<size_t> OpIndices() {
+  std::vector<size_t> indices(OpTable().size());
+  std::iota(indices.begin(), indices.end(), 0);
+  return indices;
+}
+
 int64_t CountOf(const std::vector<int64_t>& dims) { return Shape(dims).numel(); }
 
 HostTensor Spread(std::vector<int64_t> dims, double low, double high, int64_t seed) {

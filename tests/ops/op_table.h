@@ -82,6 +82,8 @@ struct OpEntry {
 
 /// All of them.
 const std::vector<OpEntry>& OpTable();
+/// 0 ... their number: parameters of tests that run for each.
+std::vector<size_t> OpIndices();
 
 // Its parts, by family.
 void AddElementwiseOps(std::vector<OpEntry>& table);

@@ -5,7 +5,6 @@
 
 #include <cmath>
 #include <memory>
-#include <numeric>
 
 #include "absl/strings/str_cat.h"
 #include "engine/cpu/cpu_device.h"
@@ -266,13 +265,7 @@ TEST_P(OpTableTest, WrongArgumentsAreNamed) {
   }
 }
 
-std::vector<size_t> Indices() {
-  std::vector<size_t> indices(OpTable().size());
-  std::iota(indices.begin(), indices.end(), 0);
-  return indices;
-}
-
-INSTANTIATE_TEST_SUITE_P(Op, OpTableTest, testing::ValuesIn(Indices()),
+INSTANTIATE_TEST_SUITE_P(Op, OpTableTest, testing::ValuesIn(OpIndices()),
                          [](const auto& info) { return OpTable()[info.param].name; });
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "engine/status.h"
 #include "models/gpt.h"
 #include "tools/pando/run_data.h"
+#include "tools/pando/saved_model.h"
 #include "train/trainer.h"
 
 namespace pando {
@@ -42,10 +43,6 @@ absl::Status WriteWeights(FlatParameters& parameters, const std::string& path) {
   }
   PANDO_RETURN_IF_ERROR(writer.CheckComplete());
   return file.Commit().status();
-}
-
-void ThrowIfNotOk(const absl::Status& status) {
-  if (!status.ok()) throw Error(std::string(status.message()));
 }
 
 }  // namespace

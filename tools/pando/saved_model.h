@@ -39,10 +39,15 @@ void GenerateText(LanguageModel& model, Device& device, const Tokenizer& tokeniz
                   const std::vector<int32_t>& prompt, int64_t tokens,
                   const SamplingOptions& options, std::ostream& out);
 
+/// Throws InvalidArgument with the status' message unless it is OK.
+inline void ThrowIfNotOk(const absl::Status& status) {
+  if (!status.ok()) throw InvalidArgument(std::string(status.message()));
+}
+
 /// The value, or InvalidArgument with the status' message.
 template <typename T>
 T ValueOrThrow(absl::StatusOr<T> value) {
-  if (!value.ok()) throw InvalidArgument(std::string(value.status().message()));
+  ThrowIfNotOk(value.status());
   return *std::move(value);
 }
 

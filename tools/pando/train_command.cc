@@ -34,10 +34,6 @@ namespace {
 // A trace of more steps is too large to look at.
 constexpr int64_t kProfiledSteps = 5;
 
-void ThrowIfNotOk(const absl::Status& status) {
-  if (!status.ok()) throw InvalidArgument(std::string(status.message()));
-}
-
 /// One run of `pando train`, from the options to the summary.
 class TrainRun : public TrainerHooks {
  public:
