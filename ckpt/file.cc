@@ -150,7 +150,7 @@ absl::Status File::Append(absl::Span<const uint8_t> bytes) {
 
 absl::Status File::AppendOrNothing(absl::Span<const uint8_t> bytes) {
   const int64_t before = appended_;
-  const absl::Status appended = Append(bytes);
+  absl::Status appended = Append(bytes);
   if (appended.ok() || appended_ == before) return appended;
   // Part of it found room. If not even this works, there is nothing left to try.
   if (ftruncate(fd_, before) == 0) appended_ = before;

@@ -62,7 +62,7 @@ Tensor RunBackward(BackwardPass& pass, const LayerNormSaved& saved, const Tensor
   return dx;
 }
 
-/// Runs the forward kernel; `sum` is written if `residual` is defined.
+/// Runs the forward kernel; `sum` is written, and not null, if `residual` is defined.
 LayerNormSaved RunForward(const Tensor& x, const Tensor& residual, const Tensor& weight,
                           const Tensor& bias, double eps, Tensor* sum, Tensor* y) {
   Device& device = x.device();
@@ -71,11 +71,11 @@ LayerNormSaved RunForward(const Tensor& x, const Tensor& residual, const Tensor&
   Tensor mean = Tensor::Empty({rows}, StatsDType(x), device, "layer_norm mean");
   Tensor rstd = Tensor::Empty({rows}, StatsDType(x), device, "layer_norm rstd");
   *y = Tensor::Empty(x.shape(), x.dtype(), device, "layer_norm");
-  if (residual.defined()) *sum = Tensor::Empty(x.shape(), x.dtype(), device, "residual sum");
+  if (sum != nullptr) *sum = Tensor::Empty(x.shape(), x.dtype(), device, "residual sum");
   Run(device, layer_norm_kernels.For(device).forward,
       LayerNormForwardArgs{.x = x.data(),
                            .residual = DataOrNull(residual),
-                           .sum = residual.defined() ? sum->mutable_data() : nullptr,
+                           .sum = sum != nullptr ? sum->mutable_data() : nullptr,
                            .weight = weight.data(),
                            .bias = DataOrNull(bias),
                            .y = y->mutable_data(),
@@ -85,7 +85,7 @@ LayerNormSaved RunForward(const Tensor& x, const Tensor& residual, const Tensor&
                            .rows = rows,
                            .cols = cols,
                            .eps = eps});
-  return {Saved(residual.defined() ? *sum : x), Saved(weight), Saved(mean), Saved(rstd)};
+  return {Saved(sum != nullptr ? *sum : x), Saved(weight), Saved(mean), Saved(rstd)};
 }
 
 }  // namespace

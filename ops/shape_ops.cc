@@ -22,6 +22,7 @@ Tensor PermuteForward(const Tensor& x, const std::vector<int64_t>& permutation) 
   const StridedIndex<2> index =
       Naming("permute", [&] { return PermuteIndex(x.shape().dims(), permutation); });
   std::vector<int64_t> dims;
+  dims.reserve(permutation.size());
   for (int64_t p : permutation) dims.push_back(x.dim(p));
   Tensor y = Tensor::Empty(Shape(std::move(dims)), x.dtype(), x.device(), "permute");
   Copy(x.dtype(), y.mutable_data(), x.data(), index, x.device());
@@ -122,6 +123,7 @@ Tensor Concat(const std::vector<Tensor>& parts, int64_t dim) {
   }
   if (!Recording(parts)) return y;
   std::vector<int64_t> lengths;
+  lengths.reserve(parts.size());
   for (const Tensor& part : parts) lengths.push_back(part.dim(dim));
   Record("concat", parts, {&y}, [dim, starts, lengths](BackwardPass& pass) {
     for (size_t i = 0; i < starts.size(); ++i) {

@@ -25,7 +25,8 @@ std::vector<int32_t> Ranking(const std::vector<float>& logits) {
 size_t Kept(const std::vector<double>& weights, const SamplingOptions& options) {
   size_t kept = weights.size();
   if (options.top_k > 0) kept = std::min(kept, static_cast<size_t>(options.top_k));
-  const double total = std::accumulate(weights.begin(), weights.begin() + kept, 0.0);
+  const double total =
+      std::accumulate(weights.begin(), weights.begin() + static_cast<std::ptrdiff_t>(kept), 0.0);
   double sum = 0;
   for (size_t i = 0; i < kept; ++i) {
     sum += weights[i];
@@ -51,7 +52,8 @@ int32_t SampleToken(std::vector<float> logits, const SamplingOptions& options, i
     weights[i] = std::exp((logits[ids[i]] - largest) / options.temperature);
   }
   const size_t kept = Kept(weights, options);
-  const double total = std::accumulate(weights.begin(), weights.begin() + kept, 0.0);
+  const double total =
+      std::accumulate(weights.begin(), weights.begin() + static_cast<std::ptrdiff_t>(kept), 0.0);
   const RandomKey key{.seed = options.seed, .site = HashName("sample"), .step = 0};
   const double draw = RandomBits(key, 0, static_cast<uint64_t>(position)) * 0x1p-32 * total;
   double sum = 0;

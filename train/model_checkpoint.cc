@@ -125,7 +125,7 @@ absl::Status LoadWeights(TensorFileSet& weights, FlatParameters& parameters) {
   for (const FlatLayout::Entry& e : parameters.layout().entries()) {
     const Parameter& p = *e.parameter;
     std::string name = p.name();
-    if (weights.Find(name) == nullptr) name = kHuggingFacePrefix + name;
+    if (weights.Find(name) == nullptr) name.insert(0, kHuggingFacePrefix);
     const TensorEntry* entry = weights.Find(name);
     if (entry == nullptr) {
       return absl::InvalidArgumentError(

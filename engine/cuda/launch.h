@@ -41,6 +41,13 @@ inline unsigned GridFor(int64_t items, int64_t per_block) {
   return static_cast<unsigned>(std::min((items + per_block - 1) / per_block, kMostBlocks));
 }
 
+/// A product of a thread's numbers and a tile's constants, far from the end of 32 bits: says that
+/// it was meant to be made in them. (Products of sizes are made in 64.)
+template <typename Int>
+__host__ __device__ inline int64_t Wide(Int product) {
+  return product;
+}
+
 /// Queues kernel(args...) on the stream (a cudaStream_t) with `shared_bytes` of dynamic shared
 /// memory. A grid without blocks is no launch. `block` is a multiple of 32, at most 1024. Throws
 /// DeviceError.

@@ -77,7 +77,7 @@ struct RowStatistic {
 struct ColumnStatistic {
   const float* of;  ///< of column 2t on
   __device__ float operator()(int n, int e) const {
-    return reinterpret_cast<const Pack<float, 2>*>(of + 8 * n)->v[e % 2];
+    return reinterpret_cast<const Pack<float, 2>*>(of + Wide(8 * n))->v[e % 2];
   }
 };
 
@@ -93,7 +93,7 @@ __device__ inline void DifferentiateTile(const AttentionScalars& scalars,
   for (int n = 0; n < kStream / 8; ++n) {
     uint32_t keep = 0xFu;
     if constexpr (kDropout) {
-      if (dropout.on()) keep = dropout.template Keep<kOwnsKeys>(row, column + 8 * n);
+      if (dropout.on()) keep = dropout.template Keep<kOwnsKeys>(row, column + Wide(8 * n));
     }
     PANDO_UNROLL
     for (int e = 0; e < 4; ++e) {
@@ -158,8 +158,8 @@ __global__ void __launch_bounds__(QueryTile<T, kDim>::kThreads, 2)
   int ends[kBands][2];
   PANDO_UNROLL
   for (int r = 0; r < 2 * kBands; ++r) {
-    lse[r / 2].of[r % 2] = statistics.lse[row + 8 * r];
-    delta[r / 2].of[r % 2] = statistics.delta[row + 8 * r];
+    lse[r / 2].of[r % 2] = statistics.lse[row + Wide(8 * r)];
+    delta[r / 2].of[r % 2] = statistics.delta[row + Wide(8 * r)];
     ends[r / 2][r % 2] = KeysSeen(see, warp_row + g + 8 * r);
   }
   float dq[kBands][kDim / 8][4] = {};
@@ -268,7 +268,7 @@ __global__ void __launch_bounds__(KeyTile<T, kDim>::kThreads, 2)
   while (head < last_head) {
     const TileDropout dropout(s, scalars.threshold, at.b, head);
     const int64_t row =
-        (static_cast<int64_t>(at.b) * s.query_heads + head) * statistics.padded + i0 + 2 * t;
+        (static_cast<int64_t>(at.b) * s.query_heads + head) * statistics.padded + i0 + Wide(2 * t);
     const ColumnStatistic lse{statistics.lse + row}, delta{statistics.delta + row};
     const int this_i0 = i0;
     i0 += kQueries;

@@ -48,7 +48,7 @@ struct DecodePlan {
     chunk = (std::max(chunk, kLeast) + kLeast - 1) / kLeast * kLeast;
     chunks = (s.key_length + chunk - 1) / chunk;
     lanes = 1;
-    while (lanes * kLaneElements < s.head_dim) lanes *= 2;
+    while (Wide(lanes * kLaneElements) < s.head_dim) lanes *= 2;
     row_floats = 2 + lanes * kLaneElements;
   }
   /// Floats of all partial results.
@@ -123,7 +123,8 @@ __global__ void __launch_bounds__(kWarps* kWarpSize)
       }
     }
     // All lanes of a warp go round together, for the sums across lanes.
-    for (int64_t j0 = first_key + warp * per_warp; j0 < end_key; j0 += kWarps * per_warp) {
+    for (int64_t j0 = first_key + Wide(warp * per_warp); j0 < end_key;
+         j0 += Wide(kWarps * per_warp)) {
       const int64_t j = j0 + lane / plan.lanes;
       float k[kLaneElements] = {}, v[kLaneElements] = {};
       if (j < end_key) {
@@ -236,7 +237,7 @@ void AttentionDecode(const AttentionForwardArgs& args, const AttentionScalars& s
     const auto launch = [&](auto rows) {
       constexpr int kRows = decltype(rows)::value;
       Launch(AttentionDecodeKernel<T, kRows>, dim3(blocks), kWarps * kWarpSize,
-             kRows * kWarps * plan.row_floats * static_cast<int64_t>(sizeof(float)), stream, args,
+             static_cast<int64_t>(sizeof(float)) * kRows * kWarps * plan.row_floats, stream, args,
              scalars, plan);
     };
     if (plan.rows == 1) {

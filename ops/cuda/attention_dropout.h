@@ -34,7 +34,7 @@ class TileDropout {
     if (key_length_ % 4 != 0) {
       uint32_t bits = 0;
       for (int e = 0; e < 4; ++e) {
-        const int64_t r = row + g + e / 2 * 8, c = column + 2 * t + e % 2;
+        const int64_t r = row + g + Wide(e / 2 * 8), c = column + Wide(2 * t) + e % 2;
         const int64_t at = kKeysInRows ? c * key_length_ + r : r * key_length_ + c;
         const uint32_t random = RandomBits(key_, sample_, static_cast<uint64_t>(first_ + at));
         bits |= static_cast<uint32_t>(random >= threshold_) << e;
@@ -45,7 +45,8 @@ class TileDropout {
     if constexpr (kKeysInRows) {
       // Four lanes of one t need four blocks: the element e of all is in the one that lane e draws.
       const int e = g % 4;
-      const uint32_t mine = KeepBlock(column + 2 * t + e % 2, row + e / 2 * 8 + (g & 4));
+      const uint32_t mine =
+          KeepBlock(column + Wide(2 * t) + e % 2, row + Wide(e / 2 * 8) + (g & 4));
       uint32_t bits = 0;
       PANDO_UNROLL
       for (int other = 0; other < 4; ++other) {
@@ -56,7 +57,7 @@ class TileDropout {
     } else {
       // Lanes t and t ^ 1 need the same two blocks: of row g, which the even one draws, and g + 8.
       const bool odd = t % 2 == 1;
-      const uint32_t mine = KeepBlock(row + g + (odd ? 8 : 0), column + t / 2 * 4);
+      const uint32_t mine = KeepBlock(row + g + (odd ? 8 : 0), column + Wide(t / 2 * 4));
       const uint32_t theirs = __shfl_xor_sync(kFullMask, mine, 1);
       return odd ? theirs >> 2 | (mine & 0xCu) : (mine & 3u) | (theirs & 3u) << 2;
     }

@@ -91,7 +91,7 @@ __device__ inline void DropScores(const TileDropout& dropout, int64_t row, int64
                                   float (&scores)[kKeys / 8][4]) {
   PANDO_UNROLL
   for (int n = 0; n < kKeys / 8; ++n) {
-    const uint32_t keep = dropout.template Keep<false>(row, j0 + 8 * n);
+    const uint32_t keep = dropout.template Keep<false>(row, j0 + Wide(8 * n));
     PANDO_UNROLL
     for (int e = 0; e < 4; ++e) scores[n][e] = (keep >> e & 1u) != 0 ? scores[n][e] : 0.0F;
   }

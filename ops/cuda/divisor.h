@@ -17,6 +17,7 @@ struct Divisor {
 
 /// For d > 0.
 inline Divisor MakeDivisor(int64_t d) {
+  if (d <= 0) __builtin_unreachable();
   int shift = 0;
   while (shift < 63 && (int64_t{1} << shift) < d) ++shift;
   const unsigned __int128 power = static_cast<unsigned __int128>(1) << (63 + shift);

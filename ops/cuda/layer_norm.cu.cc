@@ -144,14 +144,14 @@ __device__ inline void GroupSums(float* a, float* b, int first, int warps, float
   *b = WarpReduce(SumOp(), *b);
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
   if (threadIdx.x % kWarpSize == 0) {
-    shared[2 * warp] = *a;
+    shared[Wide(2 * warp)] = *a;
     shared[2 * warp + 1] = *b;
   }
   __syncthreads();
-  *a = shared[2 * first];
+  *a = shared[Wide(2 * first)];
   *b = shared[2 * first + 1];
   for (int w = first + 1; w < first + warps; ++w) {
-    *a += shared[2 * w];
+    *a += shared[Wide(2 * w)];
     *b += shared[2 * w + 1];
   }
 }
@@ -220,9 +220,9 @@ __global__ void __launch_bounds__(kMostThreads)
       row.StoreGradient(args, w, g * inverse_cols, g_xhat * inverse_cols, r * cols + column, n);
     }
   }
-  AddGroups(sums, group, groups, member, members, shared + 2 * kSumsPlace);
+  AddGroups(sums, group, groups, member, members, shared + Wide(2 * kSumsPlace));
   if (group > 0) return;
-  float* partials = static_cast<float*>(args.scratch) + blockIdx.x * 2 * cols;
+  float* partials = static_cast<float*>(args.scratch) + int64_t{blockIdx.x} * 2 * cols;
   for (int j = 0; j < kW; ++j) {
     if (j >= n) break;
     partials[column + j] = sums[j];
@@ -241,7 +241,7 @@ __global__ void __launch_bounds__(kRowThreads, 2)
   const int64_t step = static_cast<int64_t>(blockDim.x) * kW;
   const int64_t begin = blockIdx.x * chunk_rows;
   const int64_t end = begin + chunk_rows < args.rows ? begin + chunk_rows : args.rows;
-  float* dweight = static_cast<float*>(args.scratch) + blockIdx.x * 2 * cols;
+  float* dweight = static_cast<float*>(args.scratch) + int64_t{blockIdx.x} * 2 * cols;
   float* dbias = dweight + cols;
   for (int64_t r = begin; r < end; ++r) {
     Row row;
@@ -289,7 +289,7 @@ void BackwardTyped(const LayerNormBackwardArgs& args, void* stream) {
   const int64_t groups = std::max<int64_t>(kGroupedThreads / members, 1);
   const int64_t sums = (groups - 1) * members * 2 * kPackWidth<T>;
   Launch(LayerNormBackward<T, kWide>, blocks, static_cast<unsigned>(groups * members),
-         (2 * kSumsPlace + sums) * kFloat, stream, args, weight, static_cast<int>(members),
+         (Wide(2 * kSumsPlace) + sums) * kFloat, stream, args, weight, static_cast<int>(members),
          chunks.rows);
 }
 

@@ -86,7 +86,7 @@ MaxPlan PlanOf(const ReduceIndex<1>& index) {
                   AcrossRows(index)};
   // 4 terms for a thread, but 32 neighbours across and a warp along as long as there are so many.
   const int most = plan.across ? kThreads / kWarpSize : kThreads;
-  while (plan.groups < most && plan.groups * 4 <= plan.reduced) plan.groups *= 2;
+  while (plan.groups < most && Wide(plan.groups * 4) <= plan.reduced) plan.groups *= 2;
   plan.lanes = kThreads / plan.groups;
   return plan;
 }

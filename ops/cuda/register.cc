@@ -24,7 +24,7 @@ bool RegisterAll() {
   return true;
 }
 
-[[maybe_unused]] const bool registered = RegisterAll();
+[[maybe_unused]] const bool kRegistered = RegisterAll();
 
 }  // namespace
 }  // namespace pando

@@ -79,7 +79,7 @@ inline Shares ShareAlong(ReduceChunks cut, int64_t pieces, int64_t outputs) {
   const int64_t part_size = (pieces + cut.count - 1) / cut.count;
   const int64_t parts = (pieces + part_size - 1) / part_size;
   int warps = 1;
-  while (warps < kMostWarps && part_size > warps * kWarpSize * kPiecesPerThread &&
+  while (warps < kMostWarps && part_size > Wide(warps * kWarpSize * kPiecesPerThread) &&
          outputs * parts / (kMostWarps / warps) < 4 * kEnoughBlocks) {
     warps *= 2;
   }

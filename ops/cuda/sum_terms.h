@@ -188,7 +188,7 @@ __device__ inline void AddAcross(const Terms& terms, const SumPlan<N>& plan, con
       terms.Load(AcrossAt<false>(plan, kept, r), t);
       for (int j = 0; j < kW; ++j) part[j] += t[j];
     }
-    for (int j = 0; j < kW; ++j) sum[j * blockDim.x] += static_cast<double>(part[j]);
+    for (int j = 0; j < kW; ++j) sum[Wide(j * blockDim.x)] += static_cast<double>(part[j]);
   }
 }
 
@@ -212,7 +212,7 @@ __device__ inline void AddPlainAcross(const Terms& terms, const SumPlan<N>& plan
         for (int j = 0; j < kW; ++j) part[j] += t[u][j];
       }
     }
-    for (int j = 0; j < kW; ++j) sum[j * blockDim.x] += static_cast<double>(part[j]);
+    for (int j = 0; j < kW; ++j) sum[Wide(j * blockDim.x)] += static_cast<double>(part[j]);
   }
 }
 
@@ -245,7 +245,7 @@ __global__ void __launch_bounds__(kPieceThreads, 3)
     const int64_t tile = (unit - part * plan.units) * plan.lanes;
     const int64_t i = tile + thread % plan.lanes;
     double* sum = shared + thread;
-    for (int j = 0; j < kW; ++j) sum[j * threads] = 0;
+    for (int j = 0; j < kW; ++j) sum[Wide(j * threads)] = 0;
     if (i < plan.pieces.count) {
       const Piece<kN> kept = PieceAt(plan.pieces, i);
       const int64_t last = (part + 1) * plan.part_size;

@@ -140,8 +140,9 @@ TYPED_TEST(AttentionCudaTest, RisingScores) {
   NaiveAttention in = MakeCase<TypeParam>(MakeShape(1, 1, 1, 131, 16, true));
   for (size_t i = 0; i < in.k.size(); ++i) {
     in.q[i] = ToFloat(RoundTo<TypeParam>(static_cast<float>(0.75 + in.q[i] / 8)));
-    const double row = static_cast<double>(i / 16);
-    in.k[i] = ToFloat(RoundTo<TypeParam>(static_cast<float>(row / 8 + in.k[i] / 8)));
+    const size_t row = i / 16;
+    in.k[i] =
+        ToFloat(RoundTo<TypeParam>(static_cast<float>(static_cast<double>(row) / 8 + in.k[i] / 8)));
   }
   in.Forward();
   NaiveAttention rounded = in;
@@ -195,7 +196,7 @@ TYPED_TEST(AttentionCudaTest, DropsWhatTheCpuDrops) {
     shape.sample_ids = ids.data();
     NaiveAttention in = MakeCase<TypeParam>(shape);
     for (size_t i = 0; i < in.v.size(); ++i) {
-      const auto row = static_cast<int64_t>(i) / int64_t{3 * 64} % length;
+      const auto row = static_cast<int64_t>(i) / int64_t{192} % length;
       in.v[i] = in.dout[i] = static_cast<int64_t>(i) % 64 == row ? 1 : 0;
     }
     in.Forward();

@@ -14,7 +14,7 @@ namespace pando {
 namespace {
 
 struct Small : Module {
-  explicit Small(Scope s)
+  explicit Small(const Scope& s)
       : Module(s),
         w(s, "w", {100, 3}, Initializer::Normal(0.5, 2), WeightDecay::kYes),
         b(s, "b", {5}, Initializer::Constant(3), WeightDecay::kNo),

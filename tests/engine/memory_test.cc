@@ -34,9 +34,10 @@ TEST(Allocator, SplitsAndMerges) {
   Tensor::Empty({16 * kMiB}, DType::kI32, *device);
   {
     std::vector<Tensor> parts;
+    parts.reserve(16);
     for (int i = 0; i < 16; ++i) parts.push_back(Tensor::Empty({kMiB}, DType::kI32, *device));
     std::swap(parts[3], parts[11]);
-    while (!parts.empty()) parts.erase(parts.begin() + parts.size() / 2);
+    while (!parts.empty()) parts.erase(parts.begin() + std::ssize(parts) / 2);
   }
   Tensor::Empty({16 * kMiB}, DType::kI32, *device);
   EXPECT_EQ(device->allocator().stats().system_allocations, 1);

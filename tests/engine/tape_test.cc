@@ -46,7 +46,7 @@ Tensor Sum(const Tensor& x) {
   return y;
 }
 
-Tensor Leaf(std::vector<float> values) {
+Tensor Leaf(const std::vector<float>& values) {
   const int64_t n = static_cast<int64_t>(values.size());
   Tensor t = Tensor::FromHost(values, {n}, TestDevice(), "leaf");
   return t.RequireGrad();
@@ -102,7 +102,7 @@ TEST(Tape, ReleasedBytesAreNamedAndCanComeBack) {
 }
 
 struct TwoWeights : Module {
-  explicit TwoWeights(Scope scope)
+  explicit TwoWeights(const Scope& scope)
       : Module(scope),
         a(scope, "a", {2}, Initializer::Normal(0, 1), WeightDecay::kYes),
         b(scope, "b", {2}, Initializer::Ones(), WeightDecay::kNo) {}

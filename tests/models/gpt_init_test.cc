@@ -25,7 +25,7 @@ void ExpectStd(const GptConfig& config, double std) {
   for (const Parameter* p : registry.parameters()) {
     if (p->shape().rank() != 2) continue;
     const bool residual = p->name().find("c_proj") != std::string::npos;
-    const double want = residual ? std / std::sqrt(2.0 * config.layers) : std;
+    const double want = residual ? std / std::sqrt(2.0 * static_cast<double>(config.layers)) : std;
     double sum = 0, squares = 0;
     const std::vector<float> values = flat.ReadParameter(*p);
     for (const double v : values) {

@@ -78,7 +78,8 @@ std::array<double, 2> Derivatives(BinaryOp op, double a, double b) {
 
 TEST(BinaryReference, DerivativesAreSlopes) {
   for (const BinaryOp op : kOps) {
-    for (double a = -2; a < 2; a += 0.375) {
+    for (int step = 0; step < 11; ++step) {
+      const double a = -2 + 0.375 * step;
       std::vector<double> x = {a, 1.3 + a / 3};
       for (size_t i = 0; i < 2; ++i) {
         EXPECT_NEAR(Derivatives(op, x[0], x[1])[i],

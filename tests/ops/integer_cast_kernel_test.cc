@@ -26,6 +26,7 @@ class IntegerCastTest : public testing::TestWithParam<IsaTable<CopyKernels>> {
   void CheckTruncation(const std::vector<double>& values, const std::vector<int32_t>& i32,
                        const std::vector<int64_t>& i64) const {
     std::vector<X> x;
+    x.reserve(values.size());
     for (const double v : values) x.push_back(RoundTo<X>(static_cast<ComputeType<X>>(v)));
     EXPECT_EQ((Cast<int32_t, X>(x)), i32);
     EXPECT_EQ((Cast<int64_t, X>(x)), i64);

@@ -98,14 +98,14 @@ TEST_F(LargeCopyTest, SliceAndConcatAtTheFarEnd) {
   // The last 3 columns of [kRows, kCols], of which most are never touched, and back to the first.
   SparseArray x(kRows * kCols);
   ASSERT_TRUE(x.valid());
-  const std::vector<uint16_t> want = Pattern(3 * 16);
+  const std::vector<uint16_t> want = Pattern(48);
   constexpr int64_t kPart = kRows - 16;
   for (int64_t r = 0; r < 16; ++r) {
     for (int64_t c = 0; c < 3; ++c) x.data()[(kPart + r) * kCols + kCols - 3 + c] = want[r * 3 + c];
   }
   const SliceIndex rows = MakeSliceIndex({kRows, kCols}, 0, kPart, 16);
   const SliceIndex cols = MakeSliceIndex({16, kCols}, 1, kCols - 3, 3);
-  std::vector<uint16_t> part(3 * 16);
+  std::vector<uint16_t> part(48);
   CpuCopyKernels().copy(
       {DType::kBF16, part.data(), x.data() + rows.offset + cols.offset, cols.index}, nullptr);
   EXPECT_EQ(part, want);

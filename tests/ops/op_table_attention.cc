@@ -144,7 +144,7 @@ std::vector<AttentionCase> Cases() {
 }
 
 std::vector<OpError> AttentionErrors() {
-  const auto call = [](std::vector<int64_t> dims, const AttentionOptions& options) {
+  const auto call = [](const std::vector<int64_t>& dims, const AttentionOptions& options) {
     return [=](Device& d) { Attention(F32(d, dims), options); };
   };
   return {
@@ -235,7 +235,8 @@ void AddWithCache(std::vector<OpEntry>& table) {
              CacheCase({2, 90, 12, 4, 4}, {89, 1}),     CacheCase({1, 33, 3, 3, 5}, {16, 16, 1}),
              CacheCase({1, 83, 4, 2, 8, false}, {83}),  CacheCase({1, 600, 2, 2, 8}, {599, 1}),
              CacheCase({2, 23, 16, 2, 8}, {20, 1, 2})};
-  const auto call = [](std::vector<int64_t> keys, std::vector<int64_t> values, int64_t past) {
+  const auto call = [](const std::vector<int64_t>& keys, const std::vector<int64_t>& values,
+                       int64_t past) {
     return [=](Device& d) {
       Tensor k = F32(d, keys), v = F32(d, values);
       AttentionWithCache(F32(d, {2, 3, 6}), k, v, past, {});
