@@ -33,4 +33,7 @@ class ShardMap {
   std::vector<int64_t> cuts_;
 };
 
+/// The elements in both; an empty interval where there are none.
+FlatInterval Intersection(FlatInterval a, FlatInterval b);
+
 }  // namespace pando

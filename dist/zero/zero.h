@@ -6,12 +6,15 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
+#include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "dist/communicator/communicator.h"
 #include "dist/zero/shard_map.h"
+#include "dist/zero/unit_buffers.h"
+#include "dist/zero/unit_schedule.h"
 #include "engine/flat_parameters.h"
 #include "engine/module.h"
 #include "engine/optimizer.h"
@@ -33,18 +36,18 @@ struct ZeroOptions {
 /// A model's parameters, gradients and optimizer state as one rank of a group holds them, and what
 /// a step does with them. With one rank there is no communication, and everything is whole.
 ///
-/// A step:  BeginStep; MicroStep or EmptyMicroStep for each micro-batch, the last told so;
+/// A step: BeginStep; MicroStep or EmptyMicroStep for each micro-batch, the last told so;
 /// FinishGradients; SumOfSquares; OptimizerStep (or not). All ranks make the same calls in the same
-/// order; at stages 0 and 1 their numbers of micro-steps before the last may differ.
-class Zero {
+/// order, but that at stages 0 and 1 their numbers of micro-steps before the last may differ.
+class Zero : private TapeObserver {
  public:
   /// Places the parameters of `registry`. `units`: the model's segments in the order of forward
   /// (LanguageModel::units(); none: the model is one). `communicator` outlives this; null: one
-  /// rank. Values are undefined until Initialize or a load. Throws InvalidArgument, OutOfMemory,
-  /// PeerLost; InvalidArgument also where ranks don't agree on model or options.
+  /// rank. Values are zero until Initialize or a load. Throws InvalidArgument (also where ranks
+  /// don't agree on model or options), OutOfMemory, PeerLost.
   Zero(const ParameterRegistry& registry, const std::vector<Unit*>& units,
        const ZeroOptions& options, Communicator* communicator, Device& device);
-  ~Zero();
+  ~Zero() override;
   Zero(const Zero&) = delete;
   Zero& operator=(const Zero&) = delete;
 
@@ -53,7 +56,7 @@ class Zero {
 
   void BeginStep();
   /// Runs forward and Backward in `forward_backward`, with parameters gathered and gradients
-  /// reduced as the stage asks.
+  /// reduced as the stage asks. If it throws, and there are peers, the communicator is aborted.
   void MicroStep(const std::function<void()>& forward_backward, bool last);
   /// This rank has no samples in this micro-step: takes part in its collectives only.
   void EmptyMicroStep(bool last);
@@ -65,34 +68,84 @@ class Zero {
   void OptimizerStep(double learning_rate, double grad_scale, uint64_t seed);
 
   /// Runs forward without gradients (evaluation, sampling), with parameters gathered; empty: this
-  /// rank has no samples, and takes part in the gathers only.
+  /// rank has nothing to run, and takes part in the gathers only.
   void Forward(const std::function<void()>& forward);
   /// Sum, or maximum, over the ranks of a few numbers that every rank has.
   void AllReduce(std::span<double> values, ReduceOp op = ReduceOp::kSum);
+  /// Throws Error if the values that every rank holds whole (stages 0 to 2) are not the same bits
+  /// everywhere: a rank has computed wrong.
+  void CheckReplicas();
 
-  const FlatLayout& layout() const;
-  const ShardMap& shards() const;
-  int rank() const;
-  int ranks() const;
-  Communicator* communicator() const;
-  Device& device() const;
-  DType dtype() const;
-  int stage() const;
+  const FlatLayout& layout() const { return schedule_.layout(); }
+  const UnitSchedule& schedule() const { return schedule_; }
+  const ShardMap& shards() const { return shards_; }
+  int rank() const { return rank_; }
+  int ranks() const { return shards_.ranks(); }
+  /// Null with one rank.
+  Communicator* communicator() const { return communicator_; }
+  Device& device() const { return device_; }
+  DType dtype() const { return options_.dtype; }
+  int stage() const { return options_.stage; }
 
   /// The interval whose state this rank holds: all of it at stage 0.
-  FlatInterval own() const;
+  FlatInterval own() const { return own_; }
   /// f32 masters and gradients of own(), the first element at index 0; gradients mean something
   /// between FinishGradients and the next BeginStep.
-  Tensor& masters();
-  Tensor& grads();
+  Tensor& masters() { return masters_; }
+  Tensor& grads() { return own_grads_; }
   /// Holds the moments of own().
-  AdamW& optimizer();
+  AdamW& optimizer() { return *optimizer_; }
   /// After masters were written (a load): rounds them into the values, everywhere they are held.
   void ValuesFromMasters();
 
  private:
-  class Impl;
-  std::unique_ptr<Impl> impl_;
+  void BeforeForward(const Unit& unit) override { EnterUnit(unit, false); }
+  void AfterForward(const Unit& unit) override { LeaveUnit(unit, false); }
+  void BeforeBackward(const Unit& unit) override { EnterUnit(unit, true); }
+  void AfterBackward(const Unit& unit) override { LeaveUnit(unit, true); }
+
+  bool Alone() const { return ranks() == 1; }
+  bool WholeValues() const { return Alone() || options_.stage < 3; }
+  bool WholeGrads() const { return Alone() || options_.stage < 2; }
+  void Allocate();
+  void AllocateUnit(int u);
+  void CheckAgreement();
+  void WriteInitial(const Parameter& p, FlatInterval part, int64_t offset, uint64_t seed);
+  void MarkChanged();
+
+  void Run(const std::function<void()>& body, int end, bool last);
+  void EnterUnit(const Unit& unit, bool backward);
+  void LeaveUnit(const Unit& unit, bool backward);
+  void CheckPosition(const Unit& unit, bool backward) const;
+  void Enter(int step);
+  void Leave(int step);
+  void StartGather(int u);
+  void FinishGather(int u);
+  void FinishGathers();
+  void OpenGrads(int u);
+  void StartReduce(int u);
+  void FinishReduce(int u);
+  void CompleteGrads(int u);
+
+  UnitSchedule schedule_;
+  bool observed_;  ///< whether the model has units, whose hooks say where it is
+  ZeroOptions options_;
+  Communicator* communicator_;
+  Device& device_;
+  int rank_ = 0;
+  ShardMap shards_;
+  FlatInterval own_;
+
+  Tensor values_;  ///< whole, or at stage 3 of own_
+  Tensor grads_;   ///< whole, or from stage 2 on of own_
+  Tensor masters_, own_values_, own_grads_;
+  std::optional<AdamW> optimizer_;
+
+  std::vector<UnitBuffers> buffers_;  ///< by unit
+  std::vector<int> reducing_;         ///< units whose reductions are in flight, oldest first
+  int position_ = 0;                  ///< the schedule's step that comes next
+  int end_ = 0;                       ///< and where this run of it ends
+  bool last_ = false;                 ///< whether it is the step's last micro-step
 };
 
 }  // namespace pando
