@@ -3,10 +3,10 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
-#include "engine/flat_parameters.h"
-#include "engine/module.h"
+#include "dist/zero/zero.h"
 #include "engine/optimizer.h"
 #include "models/language_model.h"
 #include "train/batch_uploader.h"
@@ -15,7 +15,6 @@
 namespace pando {
 
 struct TrainStepOptions {
-  AdamWOptions adamw;
   double grad_clip = 1.0;  ///< largest gradient norm; 0: none
   uint64_t seed = 1;       ///< of dropout and stochastic rounding
   /// None: the default in f16, no scaling in other dtypes.
@@ -33,26 +32,27 @@ struct StepResult {
   std::optional<double> loss_scale;  ///< with which the step was done, if there is one
 };
 
-/// One optimizer step after the other on one device: micro-batches forward and backward, clipping,
-/// AdamW. The gradient is the sum over the global batch divided by its number of targets, so that
-/// the cut into micro-batches changes nothing but rounding.
+/// One optimizer step after the other: micro-batches forward and backward, clipping, AdamW. The
+/// gradient is the sum over the global batch, all ranks' samples, divided by its number of targets,
+/// so that the cut into ranks and micro-batches changes nothing but rounding. Ranks decide
+/// together: what a step comes to is the same on all.
 class TrainStep {
  public:
-  /// `parameters` are the model's, placed and initialised. Micro-batches have at most
-  /// `max_samples` x `length` tokens. Throws OutOfMemory.
-  TrainStep(LanguageModel& model, FlatParameters& parameters, const TrainStepOptions& options,
+  /// `parameters` are the model's, initialised. Micro-batches have at most `max_samples` x `length`
+  /// tokens. Throws OutOfMemory.
+  TrainStep(LanguageModel& model, Zero& parameters, const TrainStepOptions& options,
             int64_t max_samples, int64_t length);
 
-  /// One step on `batch`, cut into micro-batches of the given sizes (which sum to its samples), at
-  /// the given learning rate. `step` counts from 0 and draws the randomness. Throws NonFinite,
-  /// naming the first bad tensor (with a loss scale, only if a smaller one can't help);
-  /// OutOfMemory. Either comes before anything is changed, and leaves
-  /// this object ready for another step.
+  /// One step on this rank's samples of the global batch, cut into micro-batches of the given sizes
+  /// (which sum to them; at least one; 0 for none), at the given learning rate. `step` counts from
+  /// 0 and draws the randomness. Throws NonFinite, naming the first bad tensor (with a loss scale,
+  /// only if a smaller one can't help); OutOfMemory; PeerLost. On one rank these come before
+  /// anything is changed, and leave this object ready for another step.
   StepResult Run(const HostBatch& batch, const std::vector<int64_t>& micro_batches, int64_t step,
                  double learning_rate);
 
-  AdamW& optimizer() { return optimizer_; }
-  FlatParameters& parameters() { return parameters_; }
+  AdamW& optimizer() { return parameters_.optimizer(); }
+  Zero& parameters() { return parameters_; }
   /// Null without loss scaling. Part of what a checkpoint holds.
   LossScale* loss_scale() { return loss_scale_ ? &*loss_scale_ : nullptr; }
 
@@ -61,21 +61,18 @@ class TrainStep {
                          int64_t step, int64_t targets);
   void MicroBatches(const HostBatch& batch, const std::vector<int64_t>& micro_batches, int64_t step,
                     int64_t targets, std::vector<Tensor>& losses);
+  Tensor ForwardBackward(const DeviceBatch& micro, int64_t step, double scale);
   double Scale() const { return loss_scale_ ? loss_scale_->value() : 1.0; }
   [[noreturn]] void ThrowNonFinite(const HostBatch& batch,
                                    const std::vector<int64_t>& micro_batches, int64_t step,
                                    int64_t targets, double loss, double norm);
+  std::string FirstBadParameter();
 
   LanguageModel& model_;
-  FlatParameters& parameters_;
+  Zero& parameters_;
   TrainStepOptions options_;
-  AdamW optimizer_;
   std::optional<LossScale> loss_scale_;
   BatchUploader uploader_;
 };
-
-/// Sizes of micro-batches of up to `micro_batch` samples that make up `global_batch`: the last may
-/// be smaller.
-std::vector<int64_t> CutBatch(int64_t global_batch, int64_t micro_batch);
 
 }  // namespace pando

@@ -8,7 +8,8 @@
 #include <optional>
 #include <vector>
 
-#include "engine/flat_parameters.h"
+#include "dist/zero/batch_plan.h"
+#include "dist/zero/zero.h"
 #include "engine/module.h"
 #include "engine/schedule.h"
 #include "models/language_model.h"
@@ -22,8 +23,13 @@ namespace pando {
 struct TrainerOptions {
   int64_t steps = 1000;
   int64_t global_batch = 12;
-  /// Samples of each micro-batch; the last may be smaller.
+  /// Samples of each micro-batch of each rank; the last may be smaller.
   int64_t micro_batch = 12;
+  /// Which rank takes what of a batch; without ranks: as even as can be, by the two above.
+  BatchPlan batches;
+  ZeroOptions zero;  ///< its dtype is set from below
+  /// Steps after which ranks compare what should be the same; 0: never.
+  int64_t check_replicas = 100;
   /// Tokens of a sample; 0: the model's context.
   int64_t length = 0;
   Schedule schedule;            ///< its `steps` is set from above
@@ -73,17 +79,20 @@ struct TrainingSummary {
   double flops_per_second = 0;
 };
 
-/// Trains one model on one device.
+/// Trains one model, on one device or as one rank of a group. All ranks do the same: hooks hear the
+/// same numbers on each.
 class Trainer {
  public:
   /// Places the parameters of `registry`, which are the model's, and initialises them unless the
   /// options say that they will be loaded (until then they are 0). `validation` may be empty.
-  /// Throws InvalidArgument where options, data and model don't fit; OutOfMemory.
+  /// `communicator`, null for one rank, outlives this. Throws InvalidArgument where options, data
+  /// and model don't fit, or ranks don't agree; OutOfMemory; PeerLost.
   Trainer(LanguageModel& model, const ParameterRegistry& registry, Device& device,
-          TokenDataset training, TokenDataset validation, const TrainerOptions& options);
+          TokenDataset training, TokenDataset validation, const TrainerOptions& options,
+          Communicator* communicator = nullptr);
 
-  /// Trains from start_step to the end and evaluates. Throws NonFinite, OutOfMemory and what hooks
-  /// throw.
+  /// Trains from start_step to the end and evaluates. Throws NonFinite, OutOfMemory, PeerLost and
+  /// what hooks throw; peers then lose this rank at once.
   TrainingSummary Run(TrainerHooks& hooks);
   /// The same without anybody watching.
   TrainingSummary Run() {
@@ -99,8 +108,7 @@ class Trainer {
 
   /// Parameters, optimizer state and loss scale, and the step to go on from: what a checkpoint
   /// holds.
-  FlatParameters& parameters() { return parameters_; }
-  AdamW& optimizer() { return step_.optimizer(); }
+  Zero& parameters() { return parameters_; }
   /// Null without loss scaling.
   LossScale* loss_scale() { return step_.loss_scale(); }
   void set_start_step(int64_t step) { start_step_ = step; }
@@ -109,12 +117,14 @@ class Trainer {
   /// Which training window is which sample.
   const SampleOrder& order() const { return order_; }
 
-  /// Bytes that training will need on the device, before it starts: parameters, gradients,
-  /// optimizer state, and the model's estimate of its activations.
+  /// Bytes that training will need on the device of rank `rank` of `ranks`, before it starts:
+  /// parameters, gradients, optimizer state, and the model's estimate of its activations.
   static int64_t EstimateMemory(const LanguageModel& model, const ParameterRegistry& registry,
-                                const TrainerOptions& options);
+                                const TrainerOptions& options, int rank = 0, int ranks = 1);
 
  private:
+  TrainingSummary RunSteps(TrainerHooks& hooks);
+  bool AnyRankStops(TrainerHooks& hooks);
   StepReport RunStep(int64_t step);
   std::optional<double> EvaluateUnless(TrainerHooks& hooks, int64_t batches);
 
@@ -123,10 +133,11 @@ class Trainer {
   TokenDataset training_;
   TokenDataset validation_;
   TrainingOrder order_;
-  FlatParameters parameters_;
+  Zero parameters_;
+  std::vector<int64_t> micro_batches_;  // of this rank
   TrainStep step_;
-  std::vector<int64_t> micro_batches_;
-  std::vector<int32_t> tokens_, targets_;  // of a global batch
+  int64_t samples_;                        // of a global batch that are this rank's
+  std::vector<int32_t> tokens_, targets_;  // of those
   int64_t start_step_ = 0;
 };
 

@@ -26,13 +26,15 @@ struct BatchPlan {
   int64_t global_batch() const;
   /// Index, within the global batch, of the rank's first sample.
   int64_t FirstSample(int rank) const;
-  /// Sizes of the rank's micro-batches. At stages 2 and 3 all ranks have the same number of them,
-  /// some of size 0; at 0 and 1 a rank's own number.
+  /// Sizes of the rank's micro-batches: at least one, if only of size 0.
   std::vector<int64_t> MicroBatches(int rank) const;
+  /// Throws InvalidArgument unless numbers make sense, and fit the stage: at 2 and 3 all ranks have
+  /// the same number of micro-steps, as they communicate in each.
+  void Check(int zero_stage) const;
 };
 
 /// Spreads `global_batch` samples over ranks that take up to micro_batch[r] samples at once: in as
-/// few micro-steps as that allows, each rank's part in proportion to its micro-batch. Throws
+/// few micro-steps as that allows, the last one smaller for all in proportion. Throws
 /// InvalidArgument.
 BatchPlan SpreadBatch(int64_t global_batch, const std::vector<int64_t>& micro_batch);
 

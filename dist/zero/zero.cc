@@ -26,6 +26,14 @@ ZeroOptions Checked(const ZeroOptions& o, int ranks) {
 
 }  // namespace
 
+int64_t ZeroStateBytes(int stage, DType dtype, int64_t size, int64_t own) {
+  if (stage == 0) own = size;
+  const int64_t values = (stage < 3 ? size : own) * SizeOf(dtype);
+  const int64_t grads = (stage < 2 ? size : own) * int64_t{sizeof(float)};
+  const int64_t masters = dtype == DType::kF32 ? 0 : own * int64_t{sizeof(float)};
+  return values + grads + masters + own * int64_t{2 * sizeof(float)};
+}
+
 Zero::Zero(const ParameterRegistry& registry, const std::vector<Unit*>& units,
            const ZeroOptions& options, Communicator* communicator, Device& device)
     : schedule_(registry, units),
@@ -196,6 +204,16 @@ void Zero::ValuesFromMasters() {
     FinishGathers();
   }
   MarkChanged();
+}
+
+void Zero::WriteMasters(int64_t begin, std::span<const float> values) {
+  const FlatInterval part =
+      Intersection(own_, {begin, begin + static_cast<int64_t>(values.size())});
+  if (part.size() == 0) return;
+  const auto mine =
+      values.subspan(static_cast<size_t>(part.begin - begin), static_cast<size_t>(part.size()));
+  masters_.Narrow(part.begin - own_.begin, part.size())
+      .CopyFrom(Tensor::FromHost(mine, {part.size()}, device_, "values"));
 }
 
 void Zero::AllReduce(std::span<double> values, ReduceOp op) {

@@ -33,6 +33,10 @@ struct ZeroOptions {
   bool overlap = true;
 };
 
+/// Bytes of parameters, gradients and optimizer state that a rank holds between steps, of `size`
+/// elements in all and `own` in its interval: see docs/zero.md.
+int64_t ZeroStateBytes(int stage, DType dtype, int64_t size, int64_t own);
+
 /// A model's parameters, gradients and optimizer state as one rank of a group holds them, and what
 /// a step does with them. With one rank there is no communication, and everything is whole.
 ///
@@ -95,6 +99,9 @@ class Zero : private TapeObserver {
   Tensor& grads() { return own_grads_; }
   /// Holds the moments of own().
   AdamW& optimizer() { return *optimizer_; }
+  /// Writes what this rank holds of the flat elements [begin, begin + values.size()) into the
+  /// masters. Takes effect in the values with ValuesFromMasters.
+  void WriteMasters(int64_t begin, std::span<const float> values);
   /// After masters were written (a load): rounds them into the values, everywhere they are held.
   void ValuesFromMasters();
 

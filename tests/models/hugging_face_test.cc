@@ -171,9 +171,11 @@ TEST_F(HuggingFaceTest, SavedCheckpointHasTheSameTensors) {
   const std::string root = ::testing::TempDir() + "/pando_hf_checkpoint";
   std::filesystem::remove_all(root);
   const RunFolder run = Value(RunFolder::Prepare(root, 0));
-  AdamW optimizer({0, model_.flat.layout().size()}, {}, CpuDevice());
+  Zero parameters(model_.registry, model_.gpt.units(), {}, nullptr, CpuDevice());
+  TensorFileSet weights = Value(TensorFileSet::Open(kFolder));
+  ASSERT_TRUE(LoadWeights(&weights, parameters).ok());
   const std::string saved = Value(SaveModelCheckpoint(
-      run, 7, model_.flat, optimizer, {{"config.json", GptConfigToJson(model_.gpt.config())}}, {}));
+      &run, 7, parameters, {{"config.json", GptConfigToJson(model_.gpt.config())}}, {}));
 
   TensorFileSet ours = Value(TensorFileSet::Open(saved));
   TensorFileSet theirs = Value(TensorFileSet::Open(kFolder));

@@ -5,12 +5,14 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
+#include "dist/zero/batch_plan.h"
+#include "dist/zero/zero.h"
 #include "engine/cpu/cpu_device.h"
 #include "engine/error.h"
-#include "engine/flat_parameters.h"
 #include "engine/module.h"
 #include "engine/random.h"
 #include "models/gpt.h"
@@ -25,6 +27,9 @@ struct TinyOptions {
   double dropout = 0.1;
   std::vector<int64_t> micro_batches = {12};
   std::optional<LossScaleOptions> loss_scale = std::nullopt;
+  /// For a rank of several: which part of the state it holds, and which samples it takes.
+  ZeroOptions zero = {};
+  BatchPlan plan = {};
 };
 
 /// A model of two blocks on a device, and a step on it: small enough for hundreds of steps in a
@@ -35,15 +40,17 @@ class TinyGpt {
   static constexpr int64_t kLength = 16;
   static constexpr int64_t kVocab = 61;
 
-  explicit TinyGpt(const TinyOptions& options, Device& device = CpuDevice())
+  explicit TinyGpt(const TinyOptions& options, Device& device = CpuDevice(),
+                   Communicator* communicator = nullptr)
       : options_(options),
+        rank_(communicator == nullptr ? 0 : communicator->rank()),
         model_(registry_.Root(), {.vocab_size = kVocab,
                                   .context = kLength,
                                   .layers = 2,
                                   .heads = 2,
                                   .width = 32,
                                   .dropout = options.dropout}),
-        flat_(registry_, options.dtype, device) {
+        flat_(registry_, model_.units(), WithDType(options), communicator, device) {
     model_.SetRecompute(options.recompute);
     flat_.Initialize(1);
     TrainStepOptions step;
@@ -64,8 +71,17 @@ class TinyGpt {
         targets[s * kLength + t] = t < s ? -1 : static_cast<int32_t>((first + t + 1) % kVocab);
       }
     }
-    return step_->Run({step * kSamples, kSamples, kLength, tokens, targets}, options_.micro_batches,
-                      step, learning_rate);
+    if (options_.plan.ranks.empty()) {
+      return step_->Run({step * kSamples, kSamples, kLength, tokens, targets},
+                        options_.micro_batches, step, learning_rate);
+    }
+    const int64_t first = options_.plan.FirstSample(rank_);
+    const int64_t mine = options_.plan.ranks[static_cast<size_t>(rank_)].samples();
+    const auto part = [&](const std::vector<int32_t>& all) {
+      return std::span<const int32_t>(all).subspan(first * kLength, mine * kLength);
+    };
+    return step_->Run({step * kSamples + first, mine, kLength, part(tokens), part(targets)},
+                      options_.plan.MicroBatches(rank_), step, learning_rate);
   }
 
   std::vector<double> Losses(int64_t steps) {
@@ -84,18 +100,28 @@ class TinyGpt {
   void Fill(const std::string& name, float value) {
     const Parameter* p = registry_.Find(name);
     ASSERT_NE(p, nullptr) << name;
-    flat_.WriteParameter(*p, std::vector<float>(p->shape().numel(), value));
+    for (const FlatLayout::Entry& e : flat_.layout().entries()) {
+      if (e.parameter != p) continue;
+      flat_.WriteMasters(e.offset, std::vector<float>(p->shape().numel(), value));
+    }
     flat_.ValuesFromMasters();
   }
 
   TrainStep& step() { return *step_; }
-  FlatParameters& flat() { return flat_; }
+  Zero& flat() { return flat_; }
 
  private:
+  static ZeroOptions WithDType(const TinyOptions& options) {
+    ZeroOptions zero = options.zero;
+    zero.dtype = options.dtype;
+    return zero;
+  }
+
   TinyOptions options_;
+  int rank_;
   ParameterRegistry registry_;
   Gpt model_;
-  FlatParameters flat_;
+  Zero flat_;
   std::unique_ptr<TrainStep> step_;
 };
 

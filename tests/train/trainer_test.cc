@@ -116,7 +116,7 @@ TEST(TrainerTest, LeavesParametersAloneThatWillBeLoaded) {
   TrainerOptions options = run.options;
   options.initialize = false;
   Trainer loaded(run.model, run.registry, CpuDevice(), Counting(1000), Counting(200), options);
-  const std::vector<float> values = loaded.parameters().values().ToHost<float>();
+  const std::vector<float> values = loaded.parameters().masters().ToHost<float>();
   EXPECT_EQ(values, std::vector<float>(values.size(), 0.0F));
 }
 

@@ -49,7 +49,7 @@ GptStep::GptStep(const GptStepOptions& options)
     : options_(options),
       device_(Prepared(options)),
       model_(registry_.Root(), options.model),
-      flat_(registry_, options.dtype(), device()),
+      flat_(registry_, model_.units(), {.dtype = options.dtype()}, nullptr, device()),
       step_(model_, flat_, {}, options.micro_batch, options.model.context),
       tokens_(options.tokens() + 1) {
   model_.SetRecompute(options.recompute);

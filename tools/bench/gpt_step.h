@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/flat_parameters.h"
+#include "dist/zero/zero.h"
 #include "engine/module.h"
 #include "models/gpt.h"
 #include "tools/pando/device_option.h"
@@ -45,14 +45,14 @@ class GptStep {
   Device& device() const { return *device_.device; }
   const Gpt& model() const { return model_; }
   const ParameterRegistry& registry() const { return registry_; }
-  FlatParameters& parameters() { return flat_; }
+  Zero& parameters() { return flat_; }
 
  private:
   GptStepOptions options_;
   ChosenDevice device_;
   ParameterRegistry registry_;
   Gpt model_;
-  FlatParameters flat_;
+  Zero flat_;
   TrainStep step_;
   std::vector<int32_t> tokens_;  // one more than a batch has: targets are the tokens behind
   int64_t done_ = 0;

@@ -29,7 +29,7 @@ absl::Status WriteWindows(const Trainer& trainer, const std::string& path) {
   return file.Commit().status();
 }
 
-absl::Status WriteWeights(FlatParameters& parameters, const std::string& path) {
+absl::Status WriteWeights(Zero& parameters, const std::string& path) {
   std::vector<TensorDecl> tensors;
   for (const FlatLayout::Entry& e : parameters.layout().entries()) {
     tensors.push_back({e.parameter->name(), DType::kF32, e.parameter->shape().dims()});
@@ -38,7 +38,8 @@ absl::Status WriteWeights(FlatParameters& parameters, const std::string& path) {
   PANDO_ASSIGN_OR_RETURN(SafetensorsWriter writer,
                          SafetensorsWriter::Begin(&file.out(), tensors, {{"format", "pt"}}));
   for (const FlatLayout::Entry& e : parameters.layout().entries()) {
-    const std::vector<float> values = parameters.ReadParameter(*e.parameter);
+    const std::vector<float> values =
+        parameters.masters().Narrow(e.offset, e.parameter->shape().numel()).ToHost<float>();
     PANDO_RETURN_IF_ERROR(writer.Append(absl::MakeConstSpan(values)));
   }
   PANDO_RETURN_IF_ERROR(writer.CheckComplete());

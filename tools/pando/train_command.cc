@@ -164,7 +164,7 @@ void TrainRun::LoadInitialState(const FoundCheckpoint& found) {
     LoadCheckpoint(found);
   } else if (!o_.init_from.empty()) {
     TensorFileSet weights = ValueOrThrow(TensorFileSet::Open(o_.init_from));
-    ThrowIfNotOk(LoadWeights(weights, trainer_->parameters()));
+    ThrowIfNotOk(LoadWeights(&weights, trainer_->parameters()));
     progress_.Note(absl::StrCat("weights from ", o_.init_from));
   }
   trainer_->set_start_step(start_step_);
@@ -173,8 +173,7 @@ void TrainRun::LoadInitialState(const FoundCheckpoint& found) {
 
 void TrainRun::LoadCheckpoint(const FoundCheckpoint& found) {
   CheckpointReader reader = ValueOrThrow(CheckpointReader::Open(found.path));
-  start_step_ =
-      ValueOrThrow(LoadModelCheckpoint(reader, trainer_->parameters(), trainer_->optimizer()));
+  start_step_ = ValueOrThrow(LoadModelCheckpoint(&reader, trainer_->parameters()));
   if (LossScale* scale = trainer_->loss_scale(); scale != nullptr) {
     ThrowIfNotOk(scale->ReadFrom(found.manifest.info.metadata));
   }
@@ -188,8 +187,8 @@ void TrainRun::Save(int64_t next_step) {
   if (data_.tokenizer != nullptr) texts["tokenizer.json"] = data_.tokenizer->Serialize();
   std::map<std::string, std::string> metadata = identity_;
   if (trainer_->loss_scale() != nullptr) trainer_->loss_scale()->WriteTo(metadata);
-  const absl::StatusOr<std::string> saved = SaveModelCheckpoint(
-      *folder_, next_step, trainer_->parameters(), trainer_->optimizer(), texts, metadata);
+  const absl::StatusOr<std::string> saved =
+      SaveModelCheckpoint(&*folder_, next_step, trainer_->parameters(), texts, metadata);
   std::vector<std::string> notes;
   if (!saved.ok()) {
     throw Error(absl::StrCat("the checkpoint of step ", next_step,

@@ -64,9 +64,9 @@ void AddTrainingOptions(CLI::App& c, TrainOptions& o) {
       ->check(CLI::IsMember({"cosine", "linear", "constant"}))
       ->capture_default_str()
       ->group(group);
-  c.add_option("--beta1", t.step.adamw.beta1, "AdamW")->capture_default_str()->group(group);
-  c.add_option("--beta2", t.step.adamw.beta2, "AdamW")->capture_default_str()->group(group);
-  c.add_option("--weight-decay", t.step.adamw.weight_decay, "AdamW, on matrices")
+  c.add_option("--beta1", t.zero.adamw.beta1, "AdamW")->capture_default_str()->group(group);
+  c.add_option("--beta2", t.zero.adamw.beta2, "AdamW")->capture_default_str()->group(group);
+  c.add_option("--weight-decay", t.zero.adamw.weight_decay, "AdamW, on matrices")
       ->capture_default_str()
       ->group(group);
   c.add_option("--grad-clip", t.step.grad_clip, "largest gradient norm; 0: none")
@@ -146,9 +146,9 @@ void CheckValues(const TrainOptions& o) {
   };
   finite("--lr", t.schedule.peak, 0, 1e6);
   finite("--min-lr", t.schedule.minimum, 0, 1e6);
-  finite("--beta1", t.step.adamw.beta1, 0, 1);
-  finite("--beta2", t.step.adamw.beta2, 0, 1);
-  finite("--weight-decay", t.step.adamw.weight_decay, 0, 1e6);
+  finite("--beta1", t.zero.adamw.beta1, 0, 1);
+  finite("--beta2", t.zero.adamw.beta2, 0, 1);
+  finite("--weight-decay", t.zero.adamw.weight_decay, 0, 1e6);
   finite("--grad-clip", t.step.grad_clip, 0, 1e30);
 }
 
