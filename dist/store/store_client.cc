@@ -1,7 +1,5 @@
 #include "dist/store/store_client.h"
 
-#include <httplib.h>
-
 #include <algorithm>
 #include <atomic>
 #include <utility>
@@ -10,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "dist/store/http_post.h"
 #include "dist/store/json_protocol.h"
 #include "engine/status.h"
 
@@ -51,19 +50,20 @@ class StoreClient::Http {
     for (size_t tried = 0; absl::Now() < deadline; ++tried) {
       const size_t member = preferred_ % options_.endpoints.size();
       const std::string& endpoint = options_.endpoints[member];
-      const httplib::Result answer =
-          NewClient(endpoint, deadline).Post(path, Headers(), body.dump(), "application/json");
-      if (answer) {
-        if (answer->status == 200) return Parse(answer->body);
-        last = Named(ErrorOf(answer->status, answer->body), endpoint);
+      std::string text;
+      const HttpAnswer answer = Post({endpoint + path, Token(), body.dump(), options_.ca_file},
+                                     deadline, [&text](absl::string_view part) {
+                                       text.append(part.data(), part.size());
+                                       return true;
+                                     });
+      if (answer.error.empty()) {
+        if (answer.status == 200) return Parse(text);
+        last = Named(ErrorOf(answer.status, text), endpoint);
         // A member that has lost its leader says so; all other answers are the store's.
         if (last.code() != absl::StatusCode::kUnavailable) return last;
       } else {
-        last = absl::UnavailableError(
-            absl::StrCat("the store at ", endpoint, ": ", httplib::to_string(answer.error())));
-        if (repeat == Repeat::kUnsafe && answer.error() != httplib::Error::Connection) {
-          return absl::UnknownError(last.message());
-        }
+        last = absl::UnavailableError(absl::StrCat("the store at ", endpoint, ": ", answer.error));
+        if (repeat == Repeat::kUnsafe && answer.sent) return absl::UnknownError(last.message());
       }
       preferred_ = member + 1;
       if ((tried + 1) % options_.endpoints.size() == 0) absl::SleepFor(kPause);
@@ -75,24 +75,20 @@ class StoreClient::Http {
   /// ends or the deadline comes.
   bool Stream(const char* path, const Json& body, absl::Time deadline,
               const std::function<bool(const std::string&)>& on_line) {
-    const std::string endpoint = options_.endpoints[preferred_ % options_.endpoints.size()];
-    httplib::Client client = NewClient(endpoint, deadline);
-    httplib::Request request;
-    request.method = "POST";
-    request.path = path;
-    request.headers = Headers();
-    request.body = body.dump();
+    const std::string& endpoint = options_.endpoints[preferred_ % options_.endpoints.size()];
     std::string text;
     bool stopped = false;
-    request.content_receiver = [&](const char* data, size_t size, uint64_t, uint64_t) {
-      text.append(data, size);
-      for (size_t end; !stopped && (end = text.find('\n')) != std::string::npos;) {
-        stopped = !on_line(text.substr(0, end));
-        text.erase(0, end + 1);
-      }
-      return !stopped && absl::Now() < deadline;
-    };
-    if (!client.send(request) && !stopped) ++preferred_;
+    const HttpAnswer answer =
+        Post({endpoint + path, Token(), body.dump(), options_.ca_file}, deadline,
+             [&](absl::string_view part) {
+               text.append(part.data(), part.size());
+               for (size_t end; !stopped && (end = text.find('\n')) != std::string::npos;) {
+                 stopped = !on_line(text.substr(0, end));
+                 text.erase(0, end + 1);
+               }
+               return !stopped;
+             });
+    if (!answer.error.empty() && !stopped) ++preferred_;
     return stopped;
   }
 
@@ -103,21 +99,9 @@ class StoreClient::Http {
   }
 
  private:
-  httplib::Client NewClient(const std::string& endpoint, absl::Time deadline) const {
-    httplib::Client client(endpoint);
-    const auto left =
-        absl::ToChronoMicroseconds(std::max(deadline - absl::Now(), absl::Milliseconds(1)));
-    client.set_connection_timeout(left);
-    client.set_read_timeout(left);
-    client.set_write_timeout(left);
-    client.set_tcp_nodelay(true);
-    if (!options_.ca_file.empty()) client.set_ca_cert_path(options_.ca_file);
-    return client;
-  }
-
-  httplib::Headers Headers() const {
+  std::string Token() const {
     const std::lock_guard lock(mutex_);
-    return token_.empty() ? httplib::Headers{} : httplib::Headers{{"Authorization", token_}};
+    return token_;
   }
 
   static absl::Status Named(const absl::Status& status, const std::string& endpoint) {
@@ -213,9 +197,19 @@ absl::StatusOr<int64_t> StoreClient::GrantLease(int64_t ttl) {
 }
 
 absl::Status StoreClient::KeepAlive(int64_t lease) {
-  PANDO_ASSIGN_OR_RETURN(const Json answer,
-                         http_->Call("/v3/lease/keepalive", {{"ID", ToInt(lease)}}, Repeat::kSafe));
-  if (IntField(answer.value("result", Json::object()), "TTL") > 0) return absl::OkStatus();
+  // etcd's answer is a stream that it is slow to end: its first line says all.
+  const absl::Time deadline = absl::Now() + http_->options().timeout;
+  int64_t ttl = 0;
+  const auto on_line = [&ttl](const std::string& line) {
+    const absl::StatusOr<Json> json = Parse(line);
+    if (json.ok()) ttl = IntField(json->value("result", Json::object()), "TTL");
+    return false;
+  };
+  while (!http_->Stream("/v3/lease/keepalive", {{"ID", ToInt(lease)}}, deadline, on_line)) {
+    if (absl::Now() >= deadline) return absl::UnavailableError("the store does not answer");
+    absl::SleepFor(kPause);
+  }
+  if (ttl > 0) return absl::OkStatus();
   return absl::NotFoundError(absl::StrCat("lease ", lease, " has ended"));
 }
 

@@ -178,7 +178,7 @@ class StoreServer::Impl {
           Guarded(in, out, [&](const Json& json) {
             const absl::StatusOr<Json> answer = handler(json);
             if (!answer.ok()) return Refuse(answer.status(), out);
-            out.set_content(answer->dump(), "application/json");
+            out.set_content(answer->dump() + "\n", "application/json");
           });
         });
   }
