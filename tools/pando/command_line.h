@@ -4,17 +4,9 @@
 #include <string>
 #include <vector>
 
-namespace pando {
+#include "dist/launch/exit_code.h"
 
-/// How the program ends, for schedulers: whether to run the same command again.
-enum ExitCode : int {
-  kDone = 0,
-  kFailed = 1,        ///< something went wrong that running again may or may not mend
-  kWrongInput = 2,    ///< options, data or a folder: don't run it again as it is
-  kDiverged = 3,      ///< the loss is no number any more: don't run it again as it is
-  kOutOfMemory = 4,   ///< don't run it again as it is
-  kInterrupted = 75,  ///< stopped by a signal after a save: run it again to go on (EX_TEMPFAIL)
-};
+namespace pando {
 
 /// A sub-command of `app` whose options may also be given by a TOML file: `--config`.
 CLI::App* AddCommand(CLI::App& app, const std::string& name, const std::string& description);

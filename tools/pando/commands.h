@@ -14,5 +14,7 @@ struct Command {
 Command AddTrainCommand(CLI::App& app);
 Command AddSampleCommand(CLI::App& app);
 Command AddInspectCommand(CLI::App& app);
+Command AddLaunchCommand(CLI::App& app);
+Command AddStoreCommand(CLI::App& app);
 
 }  // namespace pando

@@ -15,9 +15,11 @@ int Main(int argc, char** argv) {
   app.footer(
       "Exit codes: 0 done; 1 failed; 2 wrong options, data or folder; 3 the loss diverged; 4 out "
       "of "
-      "memory;\n75 interrupted after a save: run the same command again to go on.");
+      "memory;\n75 interrupted after a save, 76 another rank was lost: run the same command again to go "
+      "on.");
   const std::vector<Command> commands = {AddTrainCommand(app), AddSampleCommand(app),
-                                         AddInspectCommand(app)};
+                                         AddInspectCommand(app), AddLaunchCommand(app),
+                                         AddStoreCommand(app)};
   std::string name = "pando";
   const auto fail = [&name](std::string text, ExitCode code) {
     std::replace(text.begin(), text.end(), '\n', ' ');  // one line
@@ -46,6 +48,8 @@ int Main(int argc, char** argv) {
     return fail(e.what(), kWrongInput);
   } catch (const NonFinite& e) {
     return fail(e.what(), kDiverged);
+  } catch (const PeerLost& e) {
+    return fail(e.what(), kPeerLost);
   } catch (const OutOfMemory& e) {
     return fail(e.what(), kOutOfMemory);
   } catch (const std::bad_alloc&) {

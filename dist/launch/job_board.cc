@@ -1,0 +1,171 @@
+#include "dist/launch/job_board.h"
+
+#include <algorithm>
+#include <iostream>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "dist/launch/worker_environment.h"
+#include "engine/status.h"
+
+namespace pando {
+namespace {
+
+constexpr int64_t kLeaseSeconds = 10;
+constexpr absl::Duration kLeaseBeat = absl::Seconds(2);
+// How soon a watching thread notices that it is to end.
+constexpr absl::Duration kBreath = absl::Milliseconds(200);
+
+}  // namespace
+
+std::string JobBoard::Key(const std::string& what, int node) const {
+  return absl::StrCat("pando/", options_.job, "/", what, "/", node);
+}
+
+absl::StatusOr<std::unique_ptr<JobBoard>> JobBoard::Join(const LaunchOptions& options) {
+  std::unique_ptr<JobBoard> board(new JobBoard(options));
+  PANDO_RETURN_IF_ERROR(board->Connect());
+  PANDO_RETURN_IF_ERROR(board->TakePlace());
+  board->threads_.emplace_back([b = board.get()] { b->KeepLease(); });
+  PANDO_RETURN_IF_ERROR(board->AwaitOthers());
+  if (options.nodes > 1) {
+    board->threads_.emplace_back([b = board.get()] { b->WatchFailures(); });
+  }
+  return board;
+}
+
+absl::Status JobBoard::Connect() {
+  StoreOptions store = options_.store;
+  if (store.endpoints.empty()) {
+    if (options_.node_rank != 0) {
+      return absl::InvalidArgumentError(
+          "--store is missing: give the address that node 0 prints when it starts");
+    }
+    secret_ = store.secret.empty() ? NewSecret() : store.secret;
+    PANDO_ASSIGN_OR_RETURN(
+        server_, StoreServer::Start(
+                     {.address = options_.address, .port = options_.port, .secret = secret_}));
+    store.endpoints = {server_->url()};
+    store.secret = secret_;
+    if (options_.nodes > 1) {
+      std::cerr << "pando launch: waiting for the other nodes: run there, with " << kSecretVariable
+                << " as here, pando launch --nodes " << options_.nodes
+                << " --node-rank I --store " << server_->url() << " ..." << std::endl;
+    }
+  }
+  secret_ = store.secret;
+  url_ = absl::StrJoin(store.endpoints, ",");
+  PANDO_ASSIGN_OR_RETURN(store_, StoreClient::Connect(store));
+  return absl::OkStatus();
+}
+
+absl::Status JobBoard::TakePlace() {
+  PANDO_ASSIGN_OR_RETURN(lease_, store_->GrantLease(kLeaseSeconds));
+  const std::string key = Key("node", options_.node_rank);
+  PANDO_ASSIGN_OR_RETURN(
+      const TxnResult taken,
+      store_->Txn({Compare::Absent(key)},
+                  {Operation::Put(key, absl::StrCat(options_.workers), lease_)}));
+  if (taken.succeeded) return absl::OkStatus();
+  return absl::AlreadyExistsError(absl::StrCat(
+      "node ", options_.node_rank, " of job ", options_.job,
+      " is there already: give every node another --node-rank, and every job another --job; one "
+      "that has just ended is forgotten after ",
+      kLeaseSeconds, " s"));
+}
+
+absl::Status JobBoard::AwaitOthers() {
+  const absl::Time deadline = absl::Now() + absl::FromChrono(options_.join_timeout);
+  for (int node = 0; node < options_.nodes; ++node) {
+    const absl::StatusOr<std::string> text = store_->Await(Key("node", node), deadline);
+    if (absl::IsDeadlineExceeded(text.status())) {
+      return absl::DeadlineExceededError(absl::StrCat("node ", node, " of ", options_.nodes,
+                                                      " did not come within ",
+                                                      options_.join_timeout.count(), " s"));
+    }
+    if (!text.ok()) return text.status();
+    int workers = 0;
+    if (!absl::SimpleAtoi(*text, &workers)) {
+      return absl::DataLossError(absl::StrCat("node ", node, " says ", *text));
+    }
+    if (node == options_.node_rank) first_rank_ = world_size_;
+    world_size_ += workers;
+  }
+  PANDO_ASSIGN_OR_RETURN(const std::optional<KeyValue> first, store_->Get(Key("node", 0)));
+  if (!first) return absl::AbortedError("node 0 has gone again");
+  generation_ = first->create_revision;
+  return absl::OkStatus();
+}
+
+void JobBoard::KeepLease() {
+  absl::Time next = absl::Now();
+  while (!closing_) {
+    if (absl::Now() >= next) {
+      // A store that doesn't answer is no failure of training: see whether it comes back.
+      if (const absl::Status kept = store_->KeepAlive(lease_); !kept.ok() && !closing_) {
+        std::cerr << "pando launch: " << kept.message() << std::endl;
+      }
+      next = absl::Now() + kLeaseBeat;
+    }
+    absl::SleepFor(std::min(kBreath, kLeaseBeat));
+  }
+}
+
+void JobBoard::WatchFailures() {
+  const std::string own = Key("failure", options_.node_rank);
+  const KeyRange range =
+      KeyRange::Prefix(absl::StrCat("pando/", options_.job, "/failure/"));
+  int64_t from = generation_;
+  while (!closing_ && !others_failed_) {
+    // What fails here (the store is gone) is tried again: training goes on without it.
+    const absl::Status ignored =
+        store_->Watch(range, from, absl::Now() + kBreath, [&](const StoreEvent& e) {
+          from = e.kv.mod_revision + 1;
+          if (!e.deleted && e.kv.key != own) others_failed_ = true;
+          return !others_failed_;
+        });
+    if (absl::IsUnavailable(ignored)) absl::SleepFor(kBreath);
+  }
+}
+
+void JobBoard::ReportFailure(const Verdict& verdict) {
+  if (options_.nodes == 1) return;
+  const absl::Status put =
+      store_->Put(Key("failure", options_.node_rank), verdict.Serialize(), lease_);
+  if (!put.ok()) std::cerr << "pando launch: the other nodes can't be told: " << put.message() << "\n";
+}
+
+std::vector<Verdict> JobBoard::Verdicts() {
+  std::vector<Verdict> verdicts;
+  if (options_.nodes == 1) return verdicts;
+  const auto found =
+      store_->List(KeyRange::Prefix(absl::StrCat("pando/", options_.job, "/failure/")));
+  if (!found.ok()) return verdicts;
+  for (const KeyValue& kv : *found) {
+    if (absl::StatusOr<Verdict> v = Verdict::Parse(kv.value); v.ok()) verdicts.push_back(*v);
+  }
+  return verdicts;
+}
+
+void JobBoard::ReportDone() {
+  if (options_.nodes == 1) return;
+  const absl::Status put = store_->Put(Key("done", options_.node_rank), "", lease_);
+  if (!put.ok()) std::cerr << "pando launch: " << put.message() << "\n";
+}
+
+bool JobBoard::OthersAreDone() {
+  if (options_.nodes == 1 || server_ == nullptr) return true;  // nobody needs this node's store
+  const auto nodes = store_->List(KeyRange::Prefix(absl::StrCat("pando/", options_.job, "/node/")));
+  const auto done = store_->List(KeyRange::Prefix(absl::StrCat("pando/", options_.job, "/done/")));
+  return !nodes.ok() || !done.ok() || done->size() >= nodes->size();
+}
+
+JobBoard::~JobBoard() {
+  closing_ = true;
+  for (std::thread& t : threads_) t.join();
+  if (lease_ != 0 && store_ != nullptr) store_->RevokeLease(lease_).IgnoreError();
+}
+
+}  // namespace pando

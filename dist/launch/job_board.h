@@ -1,0 +1,72 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "dist/launch/agent.h"
+#include "dist/launch/verdict.h"
+#include "dist/store/store_client.h"
+#include "dist/store/store_server.h"
+
+namespace pando {
+
+/// What the agents of a job tell each other through the store: who is there, that something failed,
+/// who is done. Everything stands under a lease, so that it goes with its agent.
+class JobBoard {
+ public:
+  /// Connects (or starts the embedded store) and waits until all nodes are there. DeadlineExceeded,
+  /// naming the node that is missing; AlreadyExists for a node rank that is taken.
+  static absl::StatusOr<std::unique_ptr<JobBoard>> Join(const LaunchOptions& options);
+  ~JobBoard();
+  JobBoard(const JobBoard&) = delete;
+  JobBoard& operator=(const JobBoard&) = delete;
+
+  int world_size() const { return world_size_; }
+  int first_rank() const { return first_rank_; }
+  /// Of this run of the job: no other has the same.
+  int64_t generation() const { return generation_; }
+  /// As workers are to be told.
+  const std::string& store_url() const { return url_; }
+  const std::string& secret() const { return secret_; }
+
+  /// Tells the others. Whether one of them has told: any thread.
+  void ReportFailure(const Verdict& verdict);
+  bool OthersFailed() const { return others_failed_; }
+  /// Of all nodes, so far.
+  std::vector<Verdict> Verdicts();
+  /// This node's workers have ended well.
+  void ReportDone();
+  /// Whether all other nodes' have, or are gone.
+  bool OthersAreDone();
+
+ private:
+  explicit JobBoard(const LaunchOptions& options) : options_(options) {}
+
+  absl::Status Connect();
+  absl::Status TakePlace();
+  absl::Status AwaitOthers();
+  void KeepLease();
+  void WatchFailures();
+  std::string Key(const std::string& what, int node) const;
+
+  LaunchOptions options_;
+  std::string url_, secret_;
+  std::unique_ptr<StoreServer> server_;
+  std::unique_ptr<StoreClient> store_;
+  int64_t lease_ = 0;
+  int world_size_ = 0, first_rank_ = 0;
+  int64_t generation_ = 0;
+  std::atomic<bool> others_failed_{false};
+  std::atomic<bool> closing_{false};
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace pando
