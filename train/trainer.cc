@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "dist/launch/progress_page.h"
 #include "engine/error.h"
 #include "engine/tape.h"
 
@@ -79,6 +80,8 @@ Trainer::Trainer(LanguageModel& model, const ParameterRegistry& registry, Device
 }
 
 StepReport Trainer::RunStep(int64_t step) {
+  ReportStep(step);
+  ReportPhase(Phase::kForward);
   const auto start = std::chrono::steady_clock::now();
   const int64_t first =
       step * options_.global_batch + options_.batches.FirstSample(parameters_.rank());
@@ -155,6 +158,7 @@ TrainingSummary Trainer::RunSteps(TrainerHooks& hooks) {
 /// micro-batch, in the order of ranks, and all do so equally often.
 std::optional<double> Trainer::EvaluateUnless(TrainerHooks& hooks, int64_t batches) {
   const NoGrad no_grad;
+  ReportPhase(Phase::kEvaluation);
   int64_t before = 0, at_once = 0;  // windows of the ranks before this one, and of all
   for (int r = 0; r < parameters_.ranks(); ++r) {
     if (r == parameters_.rank()) before = at_once;

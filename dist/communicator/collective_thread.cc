@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "dist/launch/progress_page.h"
 #include "engine/error.h"
 
 namespace pando {
@@ -58,6 +59,7 @@ std::unique_ptr<Work> CollectiveThread::Submit(CollectiveKind kind, int64_t byte
     if (failure_) throw PeerLost(*failure_);
     queue_.push_back(task);
   }
+  ReportCollective();
   changed_.notify_all();
   return std::make_unique<TaskWork>(*this, std::move(task));
 }

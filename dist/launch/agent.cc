@@ -220,8 +220,8 @@ bool Agent::AllEnded() const {
 }
 
 std::vector<WorkerReport> Agent::Reports() const {
-  const int64_t now = std::chrono::duration_cast<milliseconds>(
-                          Clock::now().time_since_epoch()).count();
+  const int64_t now =
+      std::chrono::duration_cast<milliseconds>(Clock::now().time_since_epoch()).count();
   std::vector<WorkerReport> reports;
   for (size_t i = 0; i < workers_.size(); ++i) {
     const WorkerProcess& w = *workers_[i];
@@ -245,9 +245,9 @@ std::vector<WorkerReport> Agent::Reports() const {
 
 int Agent::Finish() {
   if (failed_) return Blame();
-  const bool interrupted =
-      std::any_of(workers_.begin(), workers_.end(),
-                  [](const auto& w) { return w->exit()->code == kInterrupted; });
+  const bool interrupted = std::any_of(workers_.begin(), workers_.end(), [](const auto& w) {
+    return w->exit()->code == kInterrupted;
+  });
   board_->ReportDone();
   while (!board_->OthersAreDone() && !board_->OthersFailed() && signals_.Next() == 0) {
     std::this_thread::sleep_for(kStoreBreath);

@@ -23,9 +23,9 @@ struct LaunchOptions {
   std::chrono::seconds join_timeout{600};
 };
 
-/// Starts this node's workers, passes their output and signals on, and ends all of the job's when one
-/// fails: the agent of one node. Returns the exit code. Throws InvalidArgument for a program that
-/// can't be started, Error if the other nodes or the store can't be reached.
+/// Starts this node's workers, passes their output and signals on, and ends all of the job's when
+/// one fails: the agent of one node. Returns the exit code. Throws InvalidArgument for a program
+/// that can't be started, Error if the other nodes or the store can't be reached.
 int RunAgent(const LaunchOptions& options);
 
 }  // namespace pando

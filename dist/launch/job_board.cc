@@ -51,8 +51,8 @@ absl::Status JobBoard::Connect() {
     store.secret = secret_;
     if (options_.nodes > 1) {
       std::cerr << "pando launch: waiting for the other nodes: run there, with " << kSecretVariable
-                << " as here, pando launch --nodes " << options_.nodes
-                << " --node-rank I --store " << server_->url() << " ..." << std::endl;
+                << " as here, pando launch --nodes " << options_.nodes << " --node-rank I --store "
+                << server_->url() << " ..." << std::endl;
     }
   }
   secret_ = store.secret;
@@ -115,8 +115,7 @@ void JobBoard::KeepLease() {
 
 void JobBoard::WatchFailures() {
   const std::string own = Key("failure", options_.node_rank);
-  const KeyRange range =
-      KeyRange::Prefix(absl::StrCat("pando/", options_.job, "/failure/"));
+  const KeyRange range = KeyRange::Prefix(absl::StrCat("pando/", options_.job, "/failure/"));
   int64_t from = generation_;
   while (!closing_ && !others_failed_) {
     // What fails here (the store is gone) is tried again: training goes on without it.
@@ -134,7 +133,8 @@ void JobBoard::ReportFailure(const Verdict& verdict) {
   if (options_.nodes == 1) return;
   const absl::Status put =
       store_->Put(Key("failure", options_.node_rank), verdict.Serialize(), lease_);
-  if (!put.ok()) std::cerr << "pando launch: the other nodes can't be told: " << put.message() << "\n";
+  if (!put.ok())
+    std::cerr << "pando launch: the other nodes can't be told: " << put.message() << "\n";
 }
 
 std::vector<Verdict> JobBoard::Verdicts() {

@@ -49,16 +49,16 @@ int64_t NowMs() {
 }  // namespace
 
 const char* Name(Phase phase) {
-  constexpr const char* kNames[] = {"starting",  "forming",    "forward", "gather", "reduce-scatter",
-                                    "optimizer", "evaluation", "save",    "done"};
+  constexpr const char* kNames[] = {"starting",   "forming",        "forward",
+                                    "gather",     "reduce-scatter", "optimizer",
+                                    "evaluation", "save",           "done"};
   const auto i = static_cast<size_t>(phase);
   return i < std::size(kNames) ? kNames[i] : "an unknown phase";
 }
 
 absl::StatusOr<std::unique_ptr<SharedProgress>> SharedProgress::Create() {
   const int fd = memfd_create("pando progress", MFD_CLOEXEC);
-  ProgressPage* page =
-      fd >= 0 && ftruncate(fd, sizeof(ProgressPage)) == 0 ? Map(fd) : nullptr;
+  ProgressPage* page = fd >= 0 && ftruncate(fd, sizeof(ProgressPage)) == 0 ? Map(fd) : nullptr;
   if (page == nullptr) {
     return absl::InternalError(absl::StrCat("no memory to share: ", std::strerror(errno)));
   }

@@ -56,9 +56,12 @@ Verdict Judge(const std::vector<WorkerReport>& reports) {
 }
 
 std::string Verdict::Serialize() const {
-  const nlohmann::json json = {{"weight", static_cast<int>(weight)}, {"order", order},
-                               {"rank", rank},                       {"exit_code", exit_code},
-                               {"text", text},                       {"last_lines", last_lines}};
+  const nlohmann::json json = {{"weight", static_cast<int>(weight)},
+                               {"order", order},
+                               {"rank", rank},
+                               {"exit_code", exit_code},
+                               {"text", text},
+                               {"last_lines", last_lines}};
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 

@@ -1,8 +1,8 @@
 #pragma once
 
-// Who is to blame when a job ends before its time. Not whom ranks accuse: in a stalled ring everyone
-// accuses a neighbour. What counts is who died by itself, whose process does not run, and who is
-// behind.
+// Who is to blame when a job ends before its time. Not whom ranks accuse: in a stalled ring
+// everyone accuses a neighbour. What counts is who died by itself, whose process does not run, and
+// who is behind.
 
 #include <cstdint>
 #include <string>
@@ -16,10 +16,10 @@ namespace pando {
 /// What an agent knows of one of its workers when it decides.
 struct WorkerReport {
   int rank = 0;
-  bool ended = false;      ///< before the agent ended the rest
-  ExitReason exit;         ///< if so
-  int64_t ended_ms = 0;    ///< and when, on the agent's clock
-  int64_t silent_ms = 0;   ///< since its heart last beat
+  bool ended = false;     ///< before the agent ended the rest
+  ExitReason exit;        ///< if so
+  int64_t ended_ms = 0;   ///< and when, on the agent's clock
+  int64_t silent_ms = 0;  ///< since its heart last beat
   Phase phase = Phase::kStarting;
   int64_t step = 0;
   int64_t collectives = 0;

@@ -33,8 +33,8 @@ using GetEnv = std::function<const char*(const char*)>;
 
 /// Looks for torchrun's names (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE; also `pando
 /// launch`'s), then Slurm's, Open MPI's and those of PMI (MPICH, Intel MPI), in this order; none of
-/// them: a process alone. InvalidArgument, naming the variable, for numbers that make no sense or of
-/// which one is missing.
+/// them: a process alone. InvalidArgument, naming the variable, for numbers that make no sense or
+/// of which one is missing.
 absl::StatusOr<WorkerEnvironment> FindWorkerEnvironment(const GetEnv& get);
 absl::StatusOr<WorkerEnvironment> FindWorkerEnvironment();
 

@@ -64,8 +64,8 @@ std::vector<char*> Pointers(std::vector<std::string>& words) {
 }
 
 /// What happens in the child between fork and exec: nothing that allocates.
-[[noreturn]] void BecomeWorker(const char* path, char* const* argv, char* const* env, int out, int error,
-                               int progress, pid_t agent) {
+[[noreturn]] void BecomeWorker(const char* path, char* const* argv, char* const* env, int out,
+                               int error, int progress, pid_t agent) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != agent) _exit(127);  // it has died in between
@@ -95,7 +95,8 @@ bool Drain(int fd, LineBuffer& lines) {
 }  // namespace
 
 std::string ExitReason::ToString() const {
-  if (signal != 0) return absl::StrCat("was killed by signal ", signal, " (", strsignal(signal), ")");
+  if (signal != 0)
+    return absl::StrCat("was killed by signal ", signal, " (", strsignal(signal), ")");
   return absl::StrCat("ended with exit code ", code);
 }
 
@@ -117,8 +118,8 @@ absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(
   const pid_t agent = getpid();
   worker->pid_ = fork();
   if (worker->pid_ == 0) {
-    BecomeWorker(path.c_str(), argv.data(), env.data(), out[1], error[1],
-                 worker->progress_->fd(), agent);
+    BecomeWorker(path.c_str(), argv.data(), env.data(), out[1], error[1], worker->progress_->fd(),
+                 agent);
   }
   close(out[1]);
   close(error[1]);
@@ -161,7 +162,8 @@ bool WorkerProcess::Reap() {
   if (exit_) return true;
   int status = 0;
   if (waitpid(pid_, &status, WNOHANG) != pid_) return false;
-  exit_ = WIFSIGNALED(status) ? ExitReason{0, WTERMSIG(status)} : ExitReason{WEXITSTATUS(status), 0};
+  exit_ =
+      WIFSIGNALED(status) ? ExitReason{0, WTERMSIG(status)} : ExitReason{WEXITSTATUS(status), 0};
   kill(-pid_, SIGKILL);  // what it has left behind
   Read();
   lines_.Finish();

@@ -24,7 +24,8 @@ struct ExitReason {
   std::string ToString() const;
 };
 
-/// One worker that an agent has started: its output comes through pipes, and it dies with the agent.
+/// One worker that an agent has started: its output comes through pipes, and it dies with the
+/// agent.
 class WorkerProcess {
  public:
   /// Starts `command` with `environment` added to this process's. `on_out` and `on_error` get its
@@ -54,9 +55,7 @@ class WorkerProcess {
  private:
   WorkerProcess(std::unique_ptr<SharedProgress> progress, LineBuffer::OnLine on_out,
                 LineBuffer::OnLine on_error)
-      : progress_(std::move(progress)),
-        lines_(std::move(on_out)),
-        errors_(std::move(on_error)) {}
+      : progress_(std::move(progress)), lines_(std::move(on_out)), errors_(std::move(on_error)) {}
 
   std::unique_ptr<SharedProgress> progress_;
   LineBuffer lines_, errors_;

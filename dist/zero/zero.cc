@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "dist/launch/progress_page.h"
 #include "engine/error.h"
 
 namespace pando {
@@ -189,6 +190,7 @@ double Zero::SumOfSquares() {
 }
 
 void Zero::OptimizerStep(double learning_rate, double grad_scale, uint64_t seed) {
+  ReportPhase(Phase::kOptimizer);
   optimizer_->Step(layout(), masters_, own_grads_, own_values_, learning_rate, grad_scale, seed);
   MarkChanged();
   if (Alone() || options_.stage == 0 || options_.stage == 3) return;

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "dist/launch/progress_page.h"
 #include "dist/zero/zero.h"
 #include "engine/error.h"
 
@@ -135,7 +136,9 @@ void Zero::StartGather(int u) {
 void Zero::FinishGather(int u) {
   UnitBuffers& b = buffers_[static_cast<size_t>(u)];
   if (b.gather == nullptr) return;
+  ReportPhase(Phase::kGather);
   b.gather->Wait();
+  ReportPhase(Phase::kForward);
   b.gather = nullptr;
 }
 
@@ -180,7 +183,9 @@ void Zero::StartReduce(int u) {
 void Zero::FinishReduce(int u) {
   UnitBuffers& b = buffers_[static_cast<size_t>(u)];
   if (b.reduce == nullptr) return;
+  ReportPhase(Phase::kReduceScatter);
   b.reduce->Wait();
+  ReportPhase(Phase::kForward);
   b.reduce = nullptr;
   reducing_.erase(std::find(reducing_.begin(), reducing_.end(), u));
   if (WholeGrads()) return;

@@ -15,7 +15,8 @@ int Main(int argc, char** argv) {
   app.footer(
       "Exit codes: 0 done; 1 failed; 2 wrong options, data or folder; 3 the loss diverged; 4 out "
       "of "
-      "memory;\n75 interrupted after a save, 76 another rank was lost: run the same command again to go "
+      "memory;\n75 interrupted after a save, 76 another rank was lost: run the same command again "
+      "to go "
       "on.");
   const std::vector<Command> commands = {AddTrainCommand(app), AddSampleCommand(app),
                                          AddInspectCommand(app), AddLaunchCommand(app),

@@ -39,7 +39,8 @@ std::string WithPrefix(double value, const std::string& unit) {
   return absl::StrFormat("%.3g %s%s", value, prefixes[i], unit);
 }
 
-Progress::Progress(int64_t steps) : steps_(steps), terminal_(isatty(STDERR_FILENO) != 0) {}
+Progress::Progress(int64_t steps, bool shown)
+    : steps_(steps), shown_(shown), terminal_(isatty(STDERR_FILENO) != 0) {}
 
 Progress::~Progress() { ClearBar(); }
 
@@ -51,6 +52,7 @@ void Progress::ClearBar() {
 void Progress::Step(const StepReport& report) {
   const double now = Now();
   const bool last = report.step + 1 == steps_;
+  if (!shown_) return;
   if (!last && now - last_shown_ < (terminal_ ? kSecondsBetweenBars : kSecondsBetweenLines)) return;
   last_shown_ = now;
   const int64_t done = report.step + 1;
@@ -75,6 +77,7 @@ void Progress::Evaluation(int64_t step, double loss) {
 }
 
 void Progress::Note(const std::string& text) {
+  if (!shown_) return;
   ClearBar();
   std::cerr << text << "\n";
 }

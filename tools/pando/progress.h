@@ -11,7 +11,8 @@ namespace pando {
 /// elsewhere. Writes to standard error, so that standard output is the result's.
 class Progress {
  public:
-  explicit Progress(int64_t steps);
+  /// `shown`: whether this is the rank that talks.
+  Progress(int64_t steps, bool shown);
   ~Progress();
 
   void Step(const StepReport& report);
@@ -23,6 +24,7 @@ class Progress {
   void ClearBar();
 
   int64_t steps_;
+  bool shown_;
   bool terminal_;
   bool bar_shown_ = false;
   double last_shown_ = 0;

@@ -34,8 +34,8 @@ void RankGroup::Form(const RankGroupOptions& options, Device& device) {
   Require(device.type() == DeviceType::kCpu,
           "several ranks train on CPUs only so far: give --device cpu");
   ReportPhase(Phase::kForming);
-  const auto timeout = std::chrono::milliseconds(
-      static_cast<int64_t>(options.timeout_seconds * 1000));
+  const auto timeout =
+      std::chrono::milliseconds(static_cast<int64_t>(options.timeout_seconds * 1000));
   auto store = StoreClient::Connect(StoreFromEnvironment(environment_.store));
   if (!store.ok()) throw PeerLost(std::string(store.status().message()));
   GlooOptions gloo;

@@ -10,6 +10,8 @@
 #include "ckpt/checkpoint_reader.h"
 #include "ckpt/checkpoint_writer.h"
 #include "ckpt/run_folder.h"
+#include "dist/communicator/broadcast_text.h"
+#include "dist/launch/progress_page.h"
 #include "engine/allocator.h"
 #include "engine/cpu/parallel.h"
 #include "engine/error.h"
@@ -20,6 +22,7 @@
 #include "tools/pando/device_option.h"
 #include "tools/pando/interrupt.h"
 #include "tools/pando/progress.h"
+#include "tools/pando/rank_group.h"
 #include "tools/pando/run_data.h"
 #include "tools/pando/run_log.h"
 #include "tools/pando/saved_model.h"
@@ -37,7 +40,10 @@ constexpr int64_t kProfiledSteps = 5;
 /// One run of `pando train`, from the options to the summary.
 class TrainRun : public TrainerHooks {
  public:
-  explicit TrainRun(const TrainOptions& options) : o_(options), progress_(options.trainer.steps) {}
+  explicit TrainRun(const TrainOptions& options)
+      : o_(options), progress_(options.trainer.steps, group_.first()) {
+    SpreadOverRanks(o_.ranks, group_.size(), o_.trainer);
+  }
 
   int Run();
 
@@ -57,6 +63,7 @@ class TrainRun : public TrainerHooks {
   void ProfileUpTo(int64_t next_step);
   void Save(int64_t next_step);
   void FindIdentity();
+  void CheckSameRun() const;
   void CheckIdentity(const Manifest& manifest) const;
   void OpenDevice();
   Device& device() const { return *device_.device; }
@@ -64,6 +71,7 @@ class TrainRun : public TrainerHooks {
   void Finish(const TrainingSummary& summary);
 
   TrainOptions o_;
+  RankGroup group_;
   Progress progress_;
   ChosenDevice device_;
   Data data_;
@@ -76,6 +84,7 @@ class TrainRun : public TrainerHooks {
   std::map<std::string, std::string> identity_;
   int64_t start_step_ = 0;
   int64_t saved_step_ = -1;
+  bool resumes_ = false;
   bool tracing_ = false;
 };
 
@@ -102,7 +111,8 @@ void TrainRun::CheckMemory() {
   Allocator& allocator = device().allocator();
   if (o_.memory_budget_bytes > 0) allocator.SetBudget(o_.memory_budget_bytes);
   model_->SetRecompute(o_.trainer.recompute);
-  const int64_t need = Trainer::EstimateMemory(*model_, registry_, o_.trainer);
+  const int64_t need =
+      Trainer::EstimateMemory(*model_, registry_, o_.trainer, group_.rank(), group_.size());
   const int64_t have = o_.memory_budget_bytes > 0 ? o_.memory_budget_bytes : device().TotalMemory();
   const auto mib = [](int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
   progress_.Note(absl::StrFormat("memory: about %.0f MiB needed, %.0f MiB there; %d threads",
@@ -133,6 +143,14 @@ void TrainRun::FindIdentity() {
   };
 }
 
+/// Ranks that read other data, say, would train something that nobody asked for.
+void TrainRun::CheckSameRun() const {
+  const std::string mine = nlohmann::json(identity_).dump();
+  const std::string first = BroadcastText(group_.communicator(), mine);
+  Require(mine == first, "rank ", group_.rank(), " has ", mine, ", but rank 0 ", first,
+          ": give all ranks the same data and options");
+}
+
 void TrainRun::CheckIdentity(const Manifest& manifest) const {
   for (const auto& [key, value] : identity_) {
     const auto it = manifest.info.metadata.find(key);
@@ -143,7 +161,9 @@ void TrainRun::CheckIdentity(const Manifest& manifest) const {
 }
 
 /// The newest good one, if there is any; refuses to go on where that isn't wanted or possible.
+/// Files are rank 0's.
 FoundCheckpoint TrainRun::FindCheckpoint() {
+  if (!group_.first()) return {};
   FoundCheckpoint found = ValueOrThrow(FindLatest(o_.out));
   for (const SkippedCheckpoint& skipped : found.skipped) {
     progress_.Note(absl::StrCat("passed over ", skipped.path, ": ", skipped.reason));
@@ -160,22 +180,27 @@ FoundCheckpoint TrainRun::FindCheckpoint() {
 
 /// The state to train from, where it is not the trainer's own: a checkpoint's, or --init-from's.
 void TrainRun::LoadInitialState(const FoundCheckpoint& found) {
-  if (!found.path.empty()) {
+  if (resumes_) {
     LoadCheckpoint(found);
   } else if (!o_.init_from.empty()) {
-    TensorFileSet weights = ValueOrThrow(TensorFileSet::Open(o_.init_from));
-    ThrowIfNotOk(LoadWeights(&weights, trainer_->parameters()));
+    std::optional<TensorFileSet> weights;
+    if (group_.first()) weights = ValueOrThrow(TensorFileSet::Open(o_.init_from));
+    ThrowIfNotOk(LoadWeights(weights ? &*weights : nullptr, trainer_->parameters()));
     progress_.Note(absl::StrCat("weights from ", o_.init_from));
   }
   trainer_->set_start_step(start_step_);
-  log_.emplace(ValueOrThrow(RunLog::Open(o_.out, start_step_)));
+  if (group_.first()) log_.emplace(ValueOrThrow(RunLog::Open(o_.out, start_step_)));
 }
 
 void TrainRun::LoadCheckpoint(const FoundCheckpoint& found) {
-  CheckpointReader reader = ValueOrThrow(CheckpointReader::Open(found.path));
-  start_step_ = ValueOrThrow(LoadModelCheckpoint(&reader, trainer_->parameters()));
+  std::optional<CheckpointReader> reader;
+  if (group_.first()) reader = ValueOrThrow(CheckpointReader::Open(found.path));
+  start_step_ =
+      ValueOrThrow(LoadModelCheckpoint(reader ? &*reader : nullptr, trainer_->parameters()));
+  const std::string metadata =
+      BroadcastText(group_.communicator(), nlohmann::json(found.manifest.info.metadata).dump());
   if (LossScale* scale = trainer_->loss_scale(); scale != nullptr) {
-    ThrowIfNotOk(scale->ReadFrom(found.manifest.info.metadata));
+    ThrowIfNotOk(scale->ReadFrom(nlohmann::json::parse(metadata)));
   }
   saved_step_ = start_step_;
   progress_.Note(absl::StrCat("going on from ", found.path, ", after step ", start_step_));
@@ -183,12 +208,13 @@ void TrainRun::LoadCheckpoint(const FoundCheckpoint& found) {
 
 void TrainRun::Save(int64_t next_step) {
   if (saved_step_ == next_step) return;
+  ReportPhase(Phase::kSave);
   CheckpointTexts texts = {{"config.json", GptConfigToJson(o_.gpt)}};
   if (data_.tokenizer != nullptr) texts["tokenizer.json"] = data_.tokenizer->Serialize();
   std::map<std::string, std::string> metadata = identity_;
   if (trainer_->loss_scale() != nullptr) trainer_->loss_scale()->WriteTo(metadata);
-  const absl::StatusOr<std::string> saved =
-      SaveModelCheckpoint(&*folder_, next_step, trainer_->parameters(), texts, metadata);
+  const absl::StatusOr<std::string> saved = SaveModelCheckpoint(
+      folder_ ? &*folder_ : nullptr, next_step, trainer_->parameters(), texts, metadata);
   std::vector<std::string> notes;
   if (!saved.ok()) {
     throw Error(absl::StrCat("the checkpoint of step ", next_step,
@@ -196,6 +222,7 @@ void TrainRun::Save(int64_t next_step) {
                              "; earlier ones are untouched"));
   }
   saved_step_ = next_step;
+  if (!group_.first()) return;
   // Damaged ones that were passed over; only now, when there is something better.
   ThrowIfNotOk(DeleteLater(*folder_, next_step, &notes));
   for (const std::string& note : notes) progress_.Note(note);
@@ -221,12 +248,12 @@ void TrainRun::OnStep(const StepReport& report) {
         "step %d: skipped, as gradients overflowed; the loss is scaled by %g from here on",
         report.step, trainer_->loss_scale()->value()));
   }
-  LogOrThrow(log_->Step(report, device().allocator().stats().peak_reserved));
+  if (log_) LogOrThrow(log_->Step(report, device().allocator().stats().peak_reserved));
 }
 
 void TrainRun::OnEvaluation(int64_t step, double loss) {
   progress_.Evaluation(step, loss);
-  LogOrThrow(log_->Evaluation(step, loss));
+  if (log_) LogOrThrow(log_->Evaluation(step, loss));
 }
 
 void TrainRun::OnStepDone(int64_t next_step) {
@@ -272,7 +299,9 @@ void TrainRun::Finish(const TrainingSummary& summary) {
       summary.val_loss ? absl::StrFormat(", validation loss %.4f", *summary.val_loss) : "",
       WithPrefix(summary.tokens_per_second, "tokens/s"),
       static_cast<double>(memory.peak_reserved) / (1 << 20)));
-  if (data_.tokenizer != nullptr) {
+  // At stage 3 no rank has the whole model.
+  const bool whole = group_.size() == 1 || o_.trainer.zero.stage < 3;
+  if (data_.tokenizer != nullptr && whole) {
     progress_.Note("a sample:");
     const SamplingOptions sampling{.temperature = 0.8, .top_k = 40, .seed = o_.trainer.seed};
     GenerateText(*model_, device(), *data_.tokenizer, StartOfSample(), 200, sampling, std::cout);
@@ -297,23 +326,27 @@ int TrainRun::Run() {
   data_ = OpenRunData(o_);
   BuildModel();
   CheckMemory();
-  OpenFolder();
   FindIdentity();
+  group_.Form(o_.ranks.group, device());
+  CheckSameRun();
+  if (group_.first()) OpenFolder();
   const FoundCheckpoint found = FindCheckpoint();
-  o_.trainer.initialize = found.path.empty() && o_.init_from.empty();
+  resumes_ = !BroadcastText(group_.communicator(), found.path).empty();
+  o_.trainer.initialize = !resumes_ && o_.init_from.empty();
   trainer_ = std::make_unique<Trainer>(*model_, registry_, device(), data_.train, data_.validation,
-                                       o_.trainer);
+                                       o_.trainer, group_.communicator());
   LoadInitialState(found);
   CatchInterrupts();
   ProfileUpTo(start_step_);
   const TrainingSummary summary = trainer_->Run(*this);
   Save(summary.next_step);
+  group_.Leave();
   if (summary.stopped_early) {
     progress_.Note(absl::StrCat("interrupted and saved after step ", summary.next_step,
                                 ": the same command goes on from there"));
     return kInterrupted;
   }
-  Finish(summary);
+  if (group_.first()) Finish(summary);
   return kDone;
 }
 

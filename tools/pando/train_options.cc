@@ -54,7 +54,9 @@ void AddTrainingOptions(CLI::App& c, TrainOptions& o) {
   TrainerOptions& t = o.trainer;
   c.add_option("--steps", t.steps, "optimizer steps")->group(group);
   c.add_option("--global-batch", t.global_batch, "samples of a step")->group(group);
-  c.add_option("--micro-batch", t.micro_batch, "samples at a time; default: the global batch")
+  c.add_option("--micro-batch", o.ranks.micro_batch,
+               "samples at a time, for all ranks or as 8,8,4 for each; default: all of a rank's")
+      ->delimiter(',')
       ->group(group);
   c.add_option("--lr", t.schedule.peak, "largest learning rate")->group(group);
   c.add_option("--min-lr", o.min_lr, "learning rate at the end; default: a tenth of --lr")
@@ -128,7 +130,12 @@ void CheckValues(const TrainOptions& o) {
   Require(t.steps >= 0 && t.steps <= kMostSteps, "--steps ", t.steps,
           ": must not be negative, nor more than ", kMostSteps);
   CheckPositive("--global-batch", t.global_batch, kMostSamples);
-  CheckPositive("--micro-batch", t.micro_batch, kMostSamples);
+  for (const int64_t m : o.ranks.micro_batch) {
+    Require(m >= 0 && (m > 0 || o.ranks.micro_batch.size() > 1), "--micro-batch ", m,
+            ": must be positive");
+    Require(m <= kMostSamples, "--micro-batch ", m, ": must be at most ", kMostSamples);
+  }
+  Require(t.check_replicas >= 0, "--check-replicas ", t.check_replicas, ": must not be negative");
   CheckPositive("--context", o.gpt.context, kMostSamples);
   CheckPositive("--layers", o.gpt.layers, 1 << 14);
   CheckPositive("--heads", o.gpt.heads, kMostWidth);
@@ -159,6 +166,7 @@ void AddTrainOptions(CLI::App& command, TrainOptions& options) {
   AddDataOptions(command, options);
   AddTrainingOptions(command, options);
   AddMachineOptions(command, options);
+  AddRankOptions(command, options.ranks, options.trainer);
 }
 
 void CompleteTrainOptions(const CLI::App& command, TrainOptions& o) {
@@ -184,8 +192,8 @@ void CompleteTrainOptions(const CLI::App& command, TrainOptions& o) {
   }
   if (given("--memory-budget")) o.memory_budget_bytes = ParseBytes(o.memory_budget);
   if (!given("--steps")) t.steps = kSteps;
-  if (!given("--global-batch")) t.global_batch = given("--micro-batch") ? t.micro_batch : kBatch;
-  if (!given("--micro-batch")) t.micro_batch = t.global_batch;
+  o.ranks.global_batch_given = given("--global-batch");
+  if (!given("--global-batch")) t.global_batch = kBatch;
   if (!given("--lr")) t.schedule.peak = kLearningRate;
   if (!given("--warmup-steps")) t.schedule.warmup_steps = std::min<int64_t>(100, t.steps / 10);
   t.schedule.minimum = given("--min-lr") ? o.min_lr : t.schedule.peak / 10;

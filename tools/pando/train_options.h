@@ -5,6 +5,7 @@
 #include <string>
 
 #include "models/gpt.h"
+#include "tools/pando/rank_options.h"
 #include "train/trainer.h"
 
 namespace pando {
@@ -16,6 +17,7 @@ struct TrainOptions {
   std::string model;  ///< a preset, or empty
   GptConfig gpt;
   TrainerOptions trainer;
+  RankOptions ranks;
   std::string schedule = "cosine";
   std::string precision = "f32";
   std::string device = "auto";

@@ -1,0 +1,84 @@
+#include "tools/pando/rank_options.h"
+
+#include <numeric>
+
+#include "ckpt/file.h"
+#include "dist/zero/plan_file.h"
+#include "tools/pando/saved_model.h"
+
+namespace pando {
+namespace {
+
+/// One value per rank.
+template <typename T>
+std::vector<T> PerRank(const char* option, std::vector<T> values, int ranks) {
+  if (values.size() == 1) values.resize(static_cast<size_t>(ranks), values[0]);
+  Require(values.size() == static_cast<size_t>(ranks), option, " has ", values.size(),
+          " values for ", ranks, " ranks: give one for all, or one per rank");
+  return values;
+}
+
+void UsePlan(const std::string& path, int ranks, TrainerOptions& trainer) {
+  const absl::StatusOr<TrainPlan> plan = ParsePlan(ValueOrThrow(ReadFile(path, int64_t{1} << 26)));
+  Require(plan.ok(), "--plan ", path, ": ", std::string(plan.status().message()));
+  Require(plan->batches.ranks.size() == static_cast<size_t>(ranks), "--plan ", path, " is for ",
+          plan->batches.ranks.size(), " ranks, but there are ", ranks);
+  trainer.zero.stage = plan->zero_stage;
+  trainer.zero.shares = plan->shares;
+  trainer.batches = plan->batches;
+  trainer.global_batch = plan->batches.global_batch();
+}
+
+}  // namespace
+
+void AddRankOptions(CLI::App& c, RankOptions& o, TrainerOptions& trainer) {
+  const std::string group = "Several ranks (see pando launch)";
+  c.add_option("--zero-stage", trainer.zero.stage,
+               "what is kept in parts, one per rank: 0 nothing, 1 optimizer state, 2 also "
+               "gradients, 3 also parameters")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 3))
+      ->group(group);
+  c.add_option("--shards", o.shares,
+               "each rank's part of what is kept in parts, as .5,.3,.2; "
+               "default: even")
+      ->delimiter(',')
+      ->group(group);
+  c.add_option("--plan", o.plan, "file with stage, batches and parts of every rank")->group(group);
+  c.add_option("--check-replicas", trainer.check_replicas,
+               "steps after which ranks compare what should be the same bits; 0: never")
+      ->capture_default_str()
+      ->group(group);
+  c.add_option("--interface", o.group.interface, "this rank's address for the others")
+      ->capture_default_str()
+      ->group(group);
+  c.add_option("--port-range", o.group.port_range, "ports to listen on, as 5000-5100; default: any")
+      ->group(group);
+  c.add_option("--timeout", o.group.timeout_seconds,
+               "seconds after which a rank that doesn't answer is lost")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber)
+      ->group(group);
+}
+
+void SpreadOverRanks(const RankOptions& o, int ranks, TrainerOptions& trainer) {
+  if (!o.plan.empty()) {
+    Require(o.micro_batch.empty() && o.shares.empty() && !o.global_batch_given,
+            "--plan says all about batches and parts: leave out --global-batch, --micro-batch and "
+            "--shards");
+    UsePlan(o.plan, ranks, trainer);
+    return;
+  }
+  if (!o.shares.empty()) trainer.zero.shares = PerRank("--shards", o.shares, ranks);
+  if (o.micro_batch.empty()) {
+    trainer.micro_batch = (trainer.global_batch + ranks - 1) / ranks;
+    return;
+  }
+  const std::vector<int64_t> micro = PerRank("--micro-batch", o.micro_batch, ranks);
+  if (!o.global_batch_given) {
+    trainer.global_batch = std::accumulate(micro.begin(), micro.end(), int64_t{0});
+  }
+  trainer.batches = SpreadBatch(trainer.global_batch, micro);
+}
+
+}  // namespace pando
