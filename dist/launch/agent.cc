@@ -197,6 +197,7 @@ void Agent::ReapWorkers() {
     failed_ = Clock::now();
     // Before the others notice, as they will be busy with dying.
     at_failure_ = Reports();
+    board_->ReportFailure(Judge(at_failure_));
   }
 }
 
@@ -270,7 +271,7 @@ int Agent::Blame() {
   board_->ReportFailure(worst);
   if (o_.nodes > 1) std::this_thread::sleep_for(kOthers);
   for (const Verdict& v : board_->Verdicts()) {
-    if (v < worst) worst = v;
+    if (worst.weight == Verdict::kNobody || v < worst) worst = v;
   }
   std::cerr << "pando launch: " << worst.text << "\n";
   if (!worst.last_lines.empty()) {

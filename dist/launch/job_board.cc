@@ -117,13 +117,19 @@ void JobBoard::WatchFailures() {
   const std::string own = Key("failure", options_.node_rank);
   const KeyRange range = KeyRange::Prefix(absl::StrCat("pando/", options_.job, "/failure/"));
   int64_t from = generation_;
-  while (!closing_ && !others_failed_) {
+  while (!closing_) {
     // What fails here (the store is gone) is tried again: training goes on without it.
     const absl::Status ignored =
         store_->Watch(range, from, absl::Now() + kBreath, [&](const StoreEvent& e) {
           from = e.kv.mod_revision + 1;
-          if (!e.deleted && e.kv.key != own) others_failed_ = true;
-          return !others_failed_;
+          if (e.deleted || e.kv.key == own) return true;
+          // Kept, as it goes with its agent.
+          const std::lock_guard lock(mutex_);
+          if (absl::StatusOr<Verdict> v = Verdict::Parse(e.kv.value); v.ok()) {
+            verdicts_.push_back(*std::move(v));
+          }
+          others_failed_ = true;
+          return true;
         });
     if (absl::IsUnavailable(ignored)) absl::SleepFor(kBreath);
   }
@@ -138,15 +144,8 @@ void JobBoard::ReportFailure(const Verdict& verdict) {
 }
 
 std::vector<Verdict> JobBoard::Verdicts() {
-  std::vector<Verdict> verdicts;
-  if (options_.nodes == 1) return verdicts;
-  const auto found =
-      store_->List(KeyRange::Prefix(absl::StrCat("pando/", options_.job, "/failure/")));
-  if (!found.ok()) return verdicts;
-  for (const KeyValue& kv : *found) {
-    if (absl::StatusOr<Verdict> v = Verdict::Parse(kv.value); v.ok()) verdicts.push_back(*v);
-  }
-  return verdicts;
+  const std::lock_guard lock(mutex_);
+  return verdicts_;
 }
 
 void JobBoard::ReportDone() {

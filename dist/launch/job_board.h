@@ -40,7 +40,7 @@ class JobBoard {
   /// Tells the others. Whether one of them has told: any thread.
   void ReportFailure(const Verdict& verdict);
   bool OthersFailed() const { return others_failed_; }
-  /// Of all nodes, so far.
+  /// Of the other nodes, so far.
   std::vector<Verdict> Verdicts();
   /// This node's workers have ended well.
   void ReportDone();
@@ -66,6 +66,8 @@ class JobBoard {
   int64_t generation_ = 0;
   std::atomic<bool> others_failed_{false};
   std::atomic<bool> closing_{false};
+  std::mutex mutex_;
+  std::vector<Verdict> verdicts_;  ///< guarded by it
   std::vector<std::thread> threads_;
 };
 

@@ -58,8 +58,8 @@ std::vector<int64_t> ShardMap::Counts(FlatInterval interval) const {
 }
 
 FlatInterval Intersection(FlatInterval a, FlatInterval b) {
-  const int64_t begin = std::max(a.begin, b.begin);
-  return {begin, std::max(begin, std::min(a.end, b.end))};
+  const int64_t begin = std::max(a.begin, b.begin), end = std::min(a.end, b.end);
+  return begin < end ? FlatInterval{begin, end} : FlatInterval{a.begin, a.begin};
 }
 
 }  // namespace pando

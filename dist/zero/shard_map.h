@@ -33,7 +33,7 @@ class ShardMap {
   std::vector<int64_t> cuts_;
 };
 
-/// The elements in both; an empty interval where there are none.
+/// The elements in both; where there are none, an empty interval at the start of `a`.
 FlatInterval Intersection(FlatInterval a, FlatInterval b);
 
 }  // namespace pando

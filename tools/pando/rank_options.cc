@@ -1,7 +1,10 @@
 #include "tools/pando/rank_options.h"
 
+#include <cmath>
 #include <numeric>
 
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
 #include "ckpt/file.h"
 #include "dist/zero/plan_file.h"
 #include "tools/pando/saved_model.h"
@@ -10,8 +13,8 @@ namespace pando {
 namespace {
 
 /// One value per rank.
-template <typename T>
-std::vector<T> PerRank(const char* option, std::vector<T> values, int ranks) {
+std::vector<double> PerRank(const char* option, const std::string& text, int ranks) {
+  std::vector<double> values = ParseList(option, text);
   if (values.size() == 1) values.resize(static_cast<size_t>(ranks), values[0]);
   Require(values.size() == static_cast<size_t>(ranks), option, " has ", values.size(),
           " values for ", ranks, " ranks: give one for all, or one per rank");
@@ -31,6 +34,17 @@ void UsePlan(const std::string& path, int ranks, TrainerOptions& trainer) {
 
 }  // namespace
 
+std::vector<double> ParseList(const char* option, const std::string& text) {
+  std::vector<double> values;
+  for (const absl::string_view part : absl::StrSplit(text, ',')) {
+    double value = 0;
+    Require(absl::SimpleAtod(part, &value) && std::isfinite(value), option, " ", text,
+            ": give a number, or numbers with commas between them");
+    values.push_back(value);
+  }
+  return values;
+}
+
 void AddRankOptions(CLI::App& c, RankOptions& o, TrainerOptions& trainer) {
   const std::string group = "Several ranks (see pando launch)";
   c.add_option("--zero-stage", trainer.zero.stage,
@@ -42,7 +56,6 @@ void AddRankOptions(CLI::App& c, RankOptions& o, TrainerOptions& trainer) {
   c.add_option("--shards", o.shares,
                "each rank's part of what is kept in parts, as .5,.3,.2; "
                "default: even")
-      ->delimiter(',')
       ->group(group);
   c.add_option("--plan", o.plan, "file with stage, batches and parts of every rank")->group(group);
   c.add_option("--check-replicas", trainer.check_replicas,
@@ -74,7 +87,8 @@ void SpreadOverRanks(const RankOptions& o, int ranks, TrainerOptions& trainer) {
     trainer.micro_batch = (trainer.global_batch + ranks - 1) / ranks;
     return;
   }
-  const std::vector<int64_t> micro = PerRank("--micro-batch", o.micro_batch, ranks);
+  const std::vector<double> numbers = PerRank("--micro-batch", o.micro_batch, ranks);
+  const std::vector<int64_t> micro(numbers.begin(), numbers.end());
   if (!o.global_batch_given) {
     trainer.global_batch = std::accumulate(micro.begin(), micro.end(), int64_t{0});
   }

@@ -12,12 +12,15 @@ namespace pando {
 
 /// How a run is spread over ranks, as options say it: one value for all ranks, or one per rank.
 struct RankOptions {
-  std::vector<int64_t> micro_batch;
-  std::vector<double> shares;
+  std::string micro_batch;  ///< numbers with commas between them; empty: not given
+  std::string shares;
   std::string plan;  ///< a file that says all this
   bool global_batch_given = false;
   RankGroupOptions group;
 };
+
+/// The numbers of a list as "8,8,4". Throws InvalidArgument, naming the option, for what isn't one.
+std::vector<double> ParseList(const char* option, const std::string& text);
 
 /// Declares --zero-stage, --shards, --plan, --check-replicas, --interface, --port-range and
 /// --timeout. (--micro-batch is declared with the batch.)

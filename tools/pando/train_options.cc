@@ -56,7 +56,6 @@ void AddTrainingOptions(CLI::App& c, TrainOptions& o) {
   c.add_option("--global-batch", t.global_batch, "samples of a step")->group(group);
   c.add_option("--micro-batch", o.ranks.micro_batch,
                "samples at a time, for all ranks or as 8,8,4 for each; default: all of a rank's")
-      ->delimiter(',')
       ->group(group);
   c.add_option("--lr", t.schedule.peak, "largest learning rate")->group(group);
   c.add_option("--min-lr", o.min_lr, "learning rate at the end; default: a tenth of --lr")
@@ -130,10 +129,14 @@ void CheckValues(const TrainOptions& o) {
   Require(t.steps >= 0 && t.steps <= kMostSteps, "--steps ", t.steps,
           ": must not be negative, nor more than ", kMostSteps);
   CheckPositive("--global-batch", t.global_batch, kMostSamples);
-  for (const int64_t m : o.ranks.micro_batch) {
-    Require(m >= 0 && (m > 0 || o.ranks.micro_batch.size() > 1), "--micro-batch ", m,
-            ": must be positive");
-    Require(m <= kMostSamples, "--micro-batch ", m, ": must be at most ", kMostSamples);
+  if (!o.ranks.micro_batch.empty()) {
+    const std::vector<double> sizes = ParseList("--micro-batch", o.ranks.micro_batch);
+    for (const double m : sizes) {
+      Require(m == std::floor(m), "--micro-batch ", m, ": must be whole");
+      if (sizes.size() == 1 || m != 0) {
+        CheckPositive("--micro-batch", static_cast<int64_t>(m), kMostSamples);
+      }
+    }
   }
   Require(t.check_replicas >= 0, "--check-replicas ", t.check_replicas, ": must not be negative");
   CheckPositive("--context", o.gpt.context, kMostSamples);

@@ -1,0 +1,161 @@
+#!/usr/bin/python3
+"""pando launch: what it tells ranks and a person, and how jobs end."""
+
+import json
+import os
+import signal
+import time
+import unittest
+
+import job as j
+import pando_process as p
+
+
+class Launch(j.JobTest):
+    def test_tells_ranks_who_they_are(self):
+        script = ("echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK "
+                  "${PANDO_STORE%%:*} ${#PANDO_STORE_SECRET} $OMP_WAIT_POLICY; echo done >&2")
+        out, err = self.run_job(3, "sh", "-c", script)
+        self.assertEqual(sorted(out.splitlines()),
+                         ["[%d] %d/3 %d/3 0 http 32 passive" % (r, r, r) for r in range(3)])
+        self.assertEqual(sorted(err.splitlines()), ["[%d] done" % r for r in range(3)])
+
+    def test_json_of_rank_0_goes_through_as_it_is(self):
+        out, _ = self.run_job(2, "sh", "-c", "echo '{\"rank\": '$RANK'}'")
+        self.assertEqual(sorted(out.splitlines()), ["[1] {\"rank\": 1}", "{\"rank\": 0}"])
+
+    def test_lines_stay_whole(self):
+        script = "i=0; while [ $i -lt 200 ]; do echo $RANK-$i-xxxxxxxxxxxxxxxxxxxx; i=$((i+1)); done"
+        out, _ = self.run_job(4, "sh", "-c", script + "; printf unfinished")
+        lines = out.splitlines()
+        self.assertEqual(len(lines), 4 * 201)
+        for rank in range(4):
+            mine = [line for line in lines if line.startswith("[%d] " % rank)]
+            self.assertEqual(mine, ["[%d] %d-%d-xxxxxxxxxxxxxxxxxxxx" % (rank, rank, i)
+                                    for i in range(200)] + ["[%d] unfinished" % rank])
+
+    def test_output_of_all_kinds(self):
+        out, _ = self.run_job(2, "sh", "-c", "head -c 3000000 /dev/zero; head -c 1000 /dev/urandom",
+                              errors="replace")
+        self.assertGreater(len(out), 6000000)
+
+    def test_the_first_failure_ends_all(self):
+        script = "test $RANK = 1 && { echo because >&2; exit 7; }; sleep 1000"
+        job = self.launch(3, "sh", "-c", script)
+        err = self.assert_blamed(job, [], 1, "exit code 7")
+        self.assertEqual(job.returncode, 7)
+        self.assertIn("[1] because", err.split("pando launch: rank 1")[1])
+
+    def test_leaves_nothing_behind(self):
+        # A grandchild of a rank that ignores SIGTERM.
+        marker = "sleep-%d" % os.getpid()
+        script = "trap '' TERM; sh -c \"trap '' TERM; exec -a %s sleep 1000\" & " % marker
+        script += "test $RANK = 1 && sleep 0.3 && exit 3; wait"
+        self.run_job(2, "bash", "-c", script, code=3)
+        left = [pid for pid in os.listdir("/proc") if pid.isdigit() and self.runs(pid, marker)]
+        self.assertEqual(left, [])
+
+    @staticmethod
+    def runs(pid, name):
+        try:
+            return p.read("/proc/%s/cmdline" % pid).startswith(name.encode())
+        except OSError:
+            return False
+
+    def test_dies_with_its_agent(self):
+        job = self.launch(3, "sleep", "1000")
+        pids = self.ranks(job, 3)
+        job.kill()
+        self.assert_gone(pids.values())
+
+    def test_passes_signals_on(self):
+        script = "trap 'echo asked; exit 0' TERM; echo ready; while true; do sleep 0.05; done"
+        job = self.launch(2, "sh", "-c", script, bufsize=1)
+        for _ in range(2):
+            self.assertIn("ready", job.stdout.readline())
+        job.send_signal(signal.SIGTERM)
+        out, _ = job.communicate(timeout=p.PATIENCE)
+        self.assertEqual(sorted(out.splitlines()), ["[0] asked", "[1] asked"])
+
+    def test_a_second_signal_means_it(self):
+        job = self.launch(2, "sh", "-c", "trap '' INT; echo ready; while true; do sleep 0.05; done")
+        pids = self.ranks(job, 2)
+        for _ in range(2):
+            job.stdout.readline()
+        for _ in range(2):
+            job.send_signal(signal.SIGINT)
+            time.sleep(0.1)
+        job.communicate(timeout=p.PATIENCE)
+        self.assertNotEqual(job.returncode, 0)
+        self.assert_gone(pids.values())
+
+    def test_wrong_input(self):
+        for arguments, part in ((["no-such-program"], "no program no-such-program"),
+                                ([self.data], "can't be executed"),
+                                (["--workers=0", "true"], "--workers"),
+                                (["--workers=x", "true"], "--workers"),
+                                (["--nodes=2", "--node-rank=2", "true"], "--node-rank"),
+                                (["--nodes=2", "--node-rank=1", "true"], "--store"),
+                                (["--store=10.0.0.1", "true"], "http://"),
+                                (["--no-such-option", "true"], "unknown option"),
+                                ([], "what is to be launched")):
+            self.assert_refused(["launch", *arguments], p.WRONG_INPUT, part)
+
+
+class TwoNodes(j.JobTest):
+    """Two agents on one machine."""
+
+    def start_first(self, workers, *command, secret="of the test"):
+        environment = dict(os.environ, PANDO_STORE_SECRET=secret)
+        first = self.launch(workers, "--nodes=2", *command, env=environment)
+        line = first.stderr.readline()
+        self.assertIn("--store http://", line)
+        store = line.split("--store ")[1].split()[0]
+        return first, ["--nodes=2", "--node-rank=1", "--store=" + store], environment
+
+    def test_unequal_numbers_of_ranks(self):
+        command = ["sh", "-c", "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK"]
+        first, options, environment = self.start_first(1, *command)
+        out, _ = self.run_job(2, *options, *command, env=environment)
+        self.assertEqual(sorted(out.splitlines()), ["[1] 1/3 0/2 1", "[2] 2/3 1/2 1"])
+        out, err = first.communicate(timeout=p.PATIENCE)
+        self.assertEqual(first.returncode, 0, err)
+        self.assertEqual(out.splitlines(), ["[0] 0/3 0/1 0"])
+
+    def test_a_failure_ends_both(self):
+        command = ["sh", "-c", "test $RANK = 1 && { sleep 0.5; exit 9; }; sleep 1000"]
+        first, options, environment = self.start_first(1, *command)
+        second = self.launch(2, *options, *command, env=environment)
+        self.assert_blamed(second, [], 1, "exit code 9")
+        self.assert_blamed(first, [], 1, "exit code 9")
+        self.assertEqual(first.returncode, 9)
+
+    def test_trains(self):
+        train = self.train_command("--zero-stage=3")
+        first, options, environment = self.start_first(1, *train, "--json")
+        self.run_job(2, *options, *train, env=environment)
+        out, err = first.communicate(timeout=p.PATIENCE)
+        self.assertEqual(first.returncode, 0, err)
+        self.assertEqual(json.loads(out)["steps"], 4)
+
+    def test_a_node_that_does_not_come(self):
+        code, _, err = self.pando("launch", "--nodes=2", "--join-timeout=1", "true")
+        self.assertEqual(code, p.FAILED)
+        self.assertIn("node 1 of 2 did not come", err)
+
+    def test_a_node_rank_that_is_taken(self):
+        _, options, environment = self.start_first(1, "sleep", "1000")
+        self.launch(1, *options, "sleep", "1000", env=environment)
+        time.sleep(0.5)
+        _, err = self.run_job(1, *options, "true", code=p.FAILED, env=environment)
+        self.assertIn("node 1 of job job is there already", err)
+
+    def test_a_wrong_secret(self):
+        _, options, _ = self.start_first(1, "true")
+        _, err = self.run_job(1, *options, "true", code=p.FAILED,
+                              env=dict(os.environ, PANDO_STORE_SECRET="another"))
+        self.assertIn("secret", err)
+
+
+if __name__ == "__main__":
+    unittest.main()
