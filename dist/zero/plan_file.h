@@ -11,7 +11,7 @@ namespace pando {
 /// How a step is spread over ranks: what `pando train --plan` takes.
 struct TrainPlan {
   int zero_stage = 0;
-  BatchPlan batches;
+  BatchPlan batches = {};
   std::vector<double> shares;  ///< of the flat space, one per rank
 };
 

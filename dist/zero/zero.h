@@ -25,9 +25,9 @@ namespace pando {
 struct ZeroOptions {
   int stage = 0;
   /// Each rank's share of the flat space; empty: even.
-  std::vector<double> shares;
+  std::vector<double> shares = {};
   DType dtype = DType::kF32;  ///< of computation
-  AdamWOptions adamw;
+  AdamWOptions adamw = {};
   /// Whether gathers are issued a unit ahead and reductions left running; off to measure what it
   /// gains.
   bool overlap = true;
