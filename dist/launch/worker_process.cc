@@ -27,7 +27,7 @@ std::string FindProgram(const std::string& name) {
   std::string rest = path == nullptr ? "/usr/bin:/bin" : path;
   while (true) {
     const size_t end = rest.find(':');
-    const std::string candidate = rest.substr(0, end) + "/" + name;
+    std::string candidate = rest.substr(0, end) + "/" + name;
     if (access(candidate.c_str(), X_OK) == 0) return candidate;
     if (end == std::string::npos) return "";
     rest.erase(0, end + 1);

@@ -47,7 +47,7 @@ HttpAnswer Post(const HttpRequest& request, absl::Time deadline, const OnData& o
   if (!request.ca_file.empty()) curl_easy_setopt(c, CURLOPT_CAINFO, request.ca_file.c_str());
   const CURLcode code = curl_easy_perform(c);
   HttpAnswer answer;
-  long status = 0;
+  long status = 0;  // NOLINT(google-runtime-int): curl's
   curl_off_t sent = 0;
   curl_easy_getinfo(c, CURLINFO_RESPONSE_CODE, &status);
   curl_easy_getinfo(c, CURLINFO_SIZE_UPLOAD_T, &sent);

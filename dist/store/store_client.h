@@ -19,9 +19,9 @@ namespace pando {
 struct StoreOptions {
   /// "http://127.0.0.1:2379" or "https://...": members of one store, any of which answers.
   std::vector<std::string> endpoints;
-  std::string secret;          ///< of an embedded store
-  std::string user, password;  ///< of an etcd with authentication
-  std::string ca_file;         ///< certificates to trust for https; empty: the system's
+  std::string secret = {};               ///< of an embedded store
+  std::string user = {}, password = {};  ///< of an etcd with authentication
+  std::string ca_file = {};              ///< certificates to trust for https; empty: the system's
   /// How long a call tries, over all members.
   absl::Duration timeout = absl::Seconds(10);
 };

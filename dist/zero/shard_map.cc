@@ -28,10 +28,11 @@ ShardMap ShardMap::FromShares(int64_t size, absl::Span<const double> shares) {
   Require(all > 0, "shards: somebody must hold something, but all shares are 0");
   std::vector<int64_t> cuts = {0};
   double sum = 0;
-  const auto blocks = static_cast<double>(size / kFlatAlignment);
+  const int64_t blocks = size / kFlatAlignment;
   for (const double share : shares) {
     sum += share;
-    cuts.push_back(std::llround(blocks * std::min(sum / all, 1.0)) * kFlatAlignment);
+    cuts.push_back(std::llround(static_cast<double>(blocks) * std::min(sum / all, 1.0)) *
+                   kFlatAlignment);
   }
   // The last that has a share ends the space, whatever rounding made of the sum.
   for (size_t r = shares.size(); r > 0; --r) {

@@ -44,7 +44,7 @@ std::vector<T> Filled(int rank, int64_t count) {
 }
 
 double SumOverRanks(int ranks, int64_t i) {
-  return ranks * (ranks + 1) / 2 * static_cast<double>(i % 5 - 1);
+  return 0.5 * ranks * (ranks + 1) * static_cast<double>(i % 5 - 1);
 }
 
 /// Counts of several kinds for `ranks` ranks; some larger than a segment.

@@ -30,7 +30,7 @@ int FreePort() {
   sockaddr_in address = {};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address));
+  EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
   socklen_t size = sizeof(address);
   getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
   close(fd);
@@ -97,6 +97,7 @@ class Etcd : public Host {
                                       "--log-outputs",
                                       "/dev/null"};
     std::vector<char*> argv;
+    argv.reserve(words.size() + 1);
     for (std::string& w : words) argv.push_back(w.data());
     argv.push_back(nullptr);
     posix_spawn(&pid_, program.c_str(), nullptr, nullptr, argv.data(), environ);
@@ -189,6 +190,7 @@ TEST_P(StoreTest, TransactionsCompareAndSet) {
 TEST_P(StoreTest, ConcurrentAdditionsCountExactly) {
   ASSERT_TRUE(store_->Put("n", "0").ok());
   std::vector<std::thread> threads;
+  threads.reserve(8);
   for (int t = 0; t < 8; ++t) {
     threads.emplace_back([&] {
       for (int done = 0; done < 20;) {
@@ -239,6 +241,7 @@ TEST_P(StoreTest, WatchesSeeEveryChangeOnceInOrder) {
   const int64_t from = (*store_->Get("w/0"))->mod_revision;
   std::vector<std::string> seen[3];
   std::vector<std::thread> watchers;
+  watchers.reserve(3);
   for (auto& s : seen) {
     watchers.emplace_back([&, from] {
       const absl::Status status = store_->Watch(
