@@ -165,7 +165,7 @@ TEST_P(ZeroTrain, SendsWhatTheFormulasSay) {
         for (int u = 0; u < zero.schedule().units(); ++u) {
           const FlatInterval unit = zero.schedule().unit(u).interval;
           const auto counts = zero.shards().Counts(unit);
-          gathers += zero.schedule().Gathers(u, true) * 4 *
+          gathers += int64_t{4} * zero.schedule().Gathers(u, true) *
                      (unit.size() - counts[static_cast<size_t>((c.rank() + 1) % 3)]);
         }
         // ValuesFromMasters gathers once more at stages 1 and 2.
