@@ -15,6 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "dist/launch/exit_code.h"
+#include "dist/launch/guardian.h"
 #include "dist/launch/job_board.h"
 #include "dist/launch/verdict.h"
 #include "dist/launch/worker_environment.h"
@@ -32,6 +33,11 @@ constexpr milliseconds kNotice{300}, kAsked{600};
 // For other nodes' verdicts, and for the store that other nodes need.
 constexpr milliseconds kOthers{500}, kStoreBreath{100};
 constexpr int kPollMs = 20;
+
+int64_t NowMs() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<milliseconds>(now).count();
+}
 
 /// Signals as something to poll. Blocked from here on, in threads to come too.
 class Signals {
@@ -73,7 +79,7 @@ class Agent {
 
  private:
   struct Ended {
-    Clock::time_point at;
+    int64_t at_ms;   ///< since 1970: nodes' clocks agree about that
     bool by_itself;  ///< not because the agent ended it
   };
 
@@ -94,19 +100,23 @@ class Agent {
 
   LaunchOptions o_;
   Signals signals_;
+  std::unique_ptr<Guardian> guardian_;
   std::unique_ptr<JobBoard> board_;
   std::vector<std::unique_ptr<WorkerProcess>> workers_;
   std::vector<std::optional<Ended>> ended_;
   std::vector<WorkerReport> at_failure_;
   std::optional<Clock::time_point> failed_;
-  Clock::time_point start_ = Clock::now();
   int asked_to_end_ = 0;
+  int passed_on_ = 0;    ///< the first signal that asked
   int last_signal_ = 0;  ///< sent because of a failure
 };
 
 int Agent::Run() {
   // What a worker starts and leaves behind becomes this process's child, not init's.
   prctl(PR_SET_CHILD_SUBREAPER, 1);
+  auto guardian = Guardian::Start();
+  if (!guardian.ok()) throw Error(std::string(guardian.status().message()));
+  guardian_ = *std::move(guardian);
   auto board = JobBoard::Join(o_);
   if (absl::IsInvalidArgument(board.status())) {
     throw InvalidArgument(std::string(board.status().message()));
@@ -124,6 +134,7 @@ int Agent::Run() {
     }
     if (failed_) EndAfterFailure();
   }
+  KillDescendants(/*spared=*/guardian_->pid());
   return Finish();
 }
 
@@ -134,7 +145,8 @@ std::map<std::string, std::string> Agent::EnvironmentOf(int local_rank) const {
       {"LOCAL_RANK", absl::StrCat(local_rank)},
       {"LOCAL_WORLD_SIZE", absl::StrCat(o_.workers)},
       {"GROUP_RANK", absl::StrCat(o_.node_rank)},
-      {"MASTER_ADDR", o_.address},
+      {"MASTER_ADDR", board_->master_address()},
+      {"MASTER_PORT", absl::StrCat(board_->master_port())},
       {kStoreVariable, board_->store_url()},
       {kSecretVariable, board_->secret()},
       {kGenerationVariable, absl::StrCat(board_->generation())}};
@@ -165,6 +177,7 @@ void Agent::StartWorkers() {
     const auto on_error = [rank](const std::string& line) { Print(std::cerr, rank, line); };
     auto worker = WorkerProcess::Start(o_.command, EnvironmentOf(i), on_out, on_error);
     if (!worker.ok()) throw InvalidArgument(std::string(worker.status().message()));
+    guardian_->Watch((*worker)->pid());
     workers_.push_back(*std::move(worker));
   }
 }
@@ -184,16 +197,20 @@ void Agent::Wait() {
 void Agent::PassSignals() {
   for (int signal; (signal = signals_.Next()) != 0;) {
     // The first lets workers finish their step and save; a second one means it.
-    SignalAll(++asked_to_end_ == 1 ? signal : SIGKILL);
+    if (++asked_to_end_ == 1) passed_on_ = signal;
+    SignalAll(asked_to_end_ == 1 ? signal : SIGKILL);
   }
 }
 
 void Agent::ReapWorkers() {
   for (size_t i = 0; i < workers_.size(); ++i) {
     if (ended_[i] || !workers_[i]->Reap()) continue;
-    ended_[i] = Ended{Clock::now(), last_signal_ == 0 && asked_to_end_ < 2};
+    guardian_->Forget(workers_[i]->pid());
+    ended_[i] = Ended{NowMs(), last_signal_ == 0 && asked_to_end_ < 2};
     const ExitReason& exit = *workers_[i]->exit();
-    if (failed_ || exit.ok() || exit.code == kInterrupted) continue;
+    // A program that does not catch the signal that was passed on has done as it was asked.
+    const bool obeyed = asked_to_end_ > 0 && exit.signal == passed_on_;
+    if (failed_ || exit.ok() || exit.code == kInterrupted || obeyed) continue;
     failed_ = Clock::now();
     // Before the others notice, as they will be busy with dying.
     at_failure_ = Reports();
@@ -231,10 +248,11 @@ std::vector<WorkerReport> Agent::Reports() const {
     r.ended = ended_[i] && ended_[i]->by_itself;
     if (r.ended) {
       r.exit = *w.exit();
-      r.ended_ms = std::chrono::duration_cast<milliseconds>(ended_[i]->at - start_).count();
+      r.ended_ms = ended_[i]->at_ms;
     }
     const int64_t beat = w.progress().heartbeat_ms;
     r.silent_ms = beat == 0 ? 0 : now - beat;
+    r.heard = beat != 0;
     r.phase = static_cast<Phase>(w.progress().phase.load());
     r.step = w.progress().step;
     r.collectives = w.progress().collectives;
@@ -253,7 +271,10 @@ int Agent::Finish() {
   while (!board_->OthersAreDone() && !board_->OthersFailed() && signals_.Next() == 0) {
     std::this_thread::sleep_for(kStoreBreath);
   }
-  return interrupted ? kInterrupted : kDone;
+  if (interrupted) return kInterrupted;
+  const bool obeyed = std::any_of(workers_.begin(), workers_.end(),
+                                  [](const auto& w) { return w->exit()->signal != 0; });
+  return obeyed ? 128 + passed_on_ : static_cast<int>(kDone);
 }
 
 /// Says who is to blame, of this node or another; returns the job's exit code.

@@ -1,11 +1,16 @@
 #include "dist/launch/job_board.h"
 
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <iostream>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "dist/launch/worker_environment.h"
 #include "engine/status.h"
@@ -17,6 +22,18 @@ constexpr int64_t kLeaseSeconds = 10;
 constexpr absl::Duration kLeaseBeat = absl::Seconds(2);
 // How soon a watching thread notices that it is to end.
 constexpr absl::Duration kBreath = absl::Milliseconds(200);
+
+/// A port that nobody listens at now; 0 if that can't be told.
+int FreePort() {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  socklen_t size = sizeof(address);
+  auto* const generic = reinterpret_cast<sockaddr*>(&address);
+  const bool ok = fd >= 0 && bind(fd, generic, size) == 0 && getsockname(fd, generic, &size) == 0;
+  if (fd >= 0) close(fd);
+  return ok ? ntohs(address.sin_port) : 0;
+}
 
 }  // namespace
 
@@ -67,7 +84,9 @@ absl::Status JobBoard::TakePlace() {
   PANDO_ASSIGN_OR_RETURN(
       const TxnResult taken,
       store_->Txn({Compare::Absent(key)},
-                  {Operation::Put(key, absl::StrCat(options_.workers), lease_)}));
+                  {Operation::Put(
+                      key, absl::StrCat(options_.workers, " ", options_.address, " ", FreePort()),
+                      lease_)}));
   if (taken.succeeded) return absl::OkStatus();
   return absl::AlreadyExistsError(absl::StrCat(
       "node ", options_.node_rank, " of job ", options_.job,
@@ -87,8 +106,15 @@ absl::Status JobBoard::AwaitOthers() {
     }
     if (!text.ok()) return text.status();
     int workers = 0;
-    if (!absl::SimpleAtoi(*text, &workers)) {
+    const std::vector<std::string> parts = absl::StrSplit(*text, ' ');
+    int port = 0;
+    if (parts.size() != 3 || !absl::SimpleAtoi(parts[0], &workers) ||
+        !absl::SimpleAtoi(parts[2], &port)) {
       return absl::DataLossError(absl::StrCat("node ", node, " says ", *text));
+    }
+    if (node == 0) {
+      master_address_ = parts[1];
+      master_port_ = port;
     }
     if (node == options_.node_rank) first_rank_ = world_size_;
     world_size_ += workers;

@@ -31,6 +31,9 @@ class JobBoard {
 
   int world_size() const { return world_size_; }
   int first_rank() const { return first_rank_; }
+  /// Node 0's, and a port that was free there: for programs that meet as torchrun's do.
+  const std::string& master_address() const { return master_address_; }
+  int master_port() const { return master_port_; }
   /// Of this run of the job: no other has the same.
   int64_t generation() const { return generation_; }
   /// As workers are to be told.
@@ -64,6 +67,8 @@ class JobBoard {
   int64_t lease_ = 0;
   int world_size_ = 0, first_rank_ = 0;
   int64_t generation_ = 0;
+  std::string master_address_;
+  int master_port_ = 0;
   std::atomic<bool> others_failed_{false};
   std::atomic<bool> closing_{false};
   std::mutex mutex_;

@@ -23,6 +23,8 @@ void LineBuffer::Finish() {
 
 void LineBuffer::Emit(std::string line) {
   on_line_(line);
+  // Reports are for people: of a line without end its beginning will do.
+  if (line.size() > kRememberedBytes) line.resize(kRememberedBytes);
   last_.push_back(std::move(line));
   if (last_.size() > kRemembered) last_.pop_front();
 }

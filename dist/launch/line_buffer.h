@@ -22,7 +22,7 @@ class LineBuffer {
 
  private:
   static constexpr size_t kMostBytes = size_t{1} << 20;
-  static constexpr size_t kRemembered = 20;
+  static constexpr size_t kRemembered = 20, kRememberedBytes = 4096;
 
   void Emit(std::string line);
 

@@ -18,7 +18,8 @@ std::string Where(const WorkerReport& r) {
              : absl::StrCat(" in ", Name(r.phase), " of step ", r.step);
 }
 
-Verdict JudgeOne(const WorkerReport& r) {
+/// `others_speak`: some worker of this node says what it is at, as pando's own programs do.
+Verdict JudgeOne(const WorkerReport& r, bool others_speak) {
   Verdict v;
   v.rank = r.rank;
   v.last_lines = r.last_lines;
@@ -33,6 +34,9 @@ Verdict JudgeOne(const WorkerReport& r) {
     v.order = -r.silent_ms;
     v.text = absl::StrCat(rank, "has not run for ", r.silent_ms / 1000, " s", Where(r),
                           ": it is stopped, or its machine is overloaded");
+  } else if (!r.ended && !r.heard && others_speak) {
+    v.weight = Verdict::kSilent;
+    v.text = absl::StrCat(rank, "has not said a word since it was started: it is stopped");
   } else if (r.collectives > 0 || r.ended) {
     v.weight = Verdict::kBehind;
     v.order = r.collectives;
@@ -45,9 +49,11 @@ Verdict JudgeOne(const WorkerReport& r) {
 }  // namespace
 
 Verdict Judge(const std::vector<WorkerReport>& reports) {
+  const bool any_speaks =
+      std::any_of(reports.begin(), reports.end(), [](const auto& r) { return r.heard; });
   Verdict worst;
   for (const WorkerReport& r : reports) {
-    Verdict v = JudgeOne(r);
+    Verdict v = JudgeOne(r, any_speaks);
     if (v.weight != Verdict::kNobody && (worst.weight == Verdict::kNobody || v < worst)) {
       worst = std::move(v);
     }

@@ -18,7 +18,8 @@ struct WorkerReport {
   int rank = 0;
   bool ended = false;     ///< before the agent ended the rest
   ExitReason exit;        ///< if so
-  int64_t ended_ms = 0;   ///< and when, on the agent's clock
+  int64_t ended_ms = 0;   ///< and when, since 1970: comparable between nodes
+  bool heard = false;     ///< its heart has ever beaten
   int64_t silent_ms = 0;  ///< since its heart last beat
   Phase phase = Phase::kStarting;
   int64_t step = 0;
@@ -43,6 +44,7 @@ struct Verdict {
   }
 };
 
+/// Of one node's workers, or of several nodes': the one to blame; kNobody if there is none.
 Verdict Judge(const std::vector<WorkerReport>& reports);
 
 }  // namespace pando

@@ -81,15 +81,17 @@ std::vector<char*> Pointers(std::vector<std::string>& words) {
   _exit(127);
 }
 
-/// Whether the pipe is still open.
+/// Whether the pipe is still open. Takes no more than a pipe holds, so that a worker that writes
+/// without end doesn't keep its agent from the others.
 bool Drain(int fd, LineBuffer& lines) {
   char buffer[65536];
-  while (true) {
+  for (int i = 0; i < 16; ++i) {
     const ssize_t got = read(fd, buffer, sizeof(buffer));
     if (got > 0) lines.Append({buffer, static_cast<size_t>(got)});
     if (got == 0) return false;
     if (got < 0 && errno != EINTR) return errno == EAGAIN;
   }
+  return true;
 }
 
 }  // namespace

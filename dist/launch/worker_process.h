@@ -50,7 +50,10 @@ class WorkerProcess {
   bool Reap();
   const std::optional<ExitReason>& exit() const { return exit_; }
   const ProgressPage& progress() const { return progress_->page(); }
-  const std::deque<std::string>& last_lines() const { return errors_.last_lines(); }
+  /// Of its errors; of its output if it has none.
+  const std::deque<std::string>& last_lines() const {
+    return errors_.last_lines().empty() ? lines_.last_lines() : errors_.last_lines();
+  }
 
  private:
   WorkerProcess(std::unique_ptr<SharedProgress> progress, LineBuffer::OnLine on_out,

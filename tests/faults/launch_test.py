@@ -46,14 +46,37 @@ class Launch(j.JobTest):
         self.assertEqual(job.returncode, 7)
         self.assertIn("[1] because", err.split("pando launch: rank 1")[1])
 
+    def test_leaves_no_session_of_its_own_behind(self):
+        marker = "session-%d" % os.getpid()
+        script = "setsid bash -c 'exec -a %s sleep 1000' & sleep 0.3" % marker
+        self.run_job(2, "bash", "-c", script)
+        self.assertEqual(self.running(marker), [])
+
+    def test_a_killed_agent_leaves_nothing_behind(self):
+        # Not what ranks have started either, and though it ignores signals.
+        marker = "orphan-%d" % os.getpid()
+        script = ("trap '' TERM HUP; bash -c 'exec -a %s sleep 1000' & "
+                  "sleep 0.3; echo ready; wait" % marker)
+        job = self.launch(2, "bash", "-c", script, bufsize=1)
+        for _ in range(2):
+            self.assertIn("ready", job.stdout.readline())
+        self.assertEqual(len(self.running(marker)), 2)
+        job.kill()
+        end = time.monotonic() + p.PATIENCE
+        while self.running(marker) and time.monotonic() < end:
+            time.sleep(0.01)
+        self.assertEqual(self.running(marker), [])
+
     def test_leaves_nothing_behind(self):
         # A grandchild of a rank that ignores SIGTERM.
         marker = "sleep-%d" % os.getpid()
         script = "trap '' TERM; sh -c \"trap '' TERM; exec -a %s sleep 1000\" & " % marker
         script += "test $RANK = 1 && sleep 0.3 && exit 3; wait"
         self.run_job(2, "bash", "-c", script, code=3)
-        left = [pid for pid in os.listdir("/proc") if pid.isdigit() and self.runs(pid, marker)]
-        self.assertEqual(left, [])
+        self.assertEqual(self.running(marker), [])
+
+    def running(self, name):
+        return [pid for pid in os.listdir("/proc") if pid.isdigit() and self.runs(pid, name)]
 
     @staticmethod
     def runs(pid, name):
@@ -76,6 +99,20 @@ class Launch(j.JobTest):
         job.send_signal(signal.SIGTERM)
         out, _ = job.communicate(timeout=p.PATIENCE)
         self.assertEqual(sorted(out.splitlines()), ["[0] asked", "[1] asked"])
+
+    def test_who_ends_when_asked_has_not_failed(self):
+        job = self.launch(2, "sh", "-c", "echo ready; exec sleep 1000", bufsize=1)
+        for _ in range(2):
+            self.assertIn("ready", job.stdout.readline())
+        job.send_signal(signal.SIGTERM)
+        _, err = job.communicate(timeout=p.PATIENCE)
+        self.assertEqual(job.returncode, 128 + signal.SIGTERM)
+        self.assertNotIn("killed by", err)
+
+    def test_last_lines_of_output_where_there_are_no_errors(self):
+        job = self.launch(1, "sh", "-c", "echo because; exit 7")
+        _, err = job.communicate(timeout=p.PATIENCE)
+        self.assertIn("[0] because", err)
 
     def test_a_second_signal_means_it(self):
         job = self.launch(2, "sh", "-c", "trap '' INT; echo ready; while true; do sleep 0.05; done")
@@ -121,6 +158,18 @@ class TwoNodes(j.JobTest):
         out, err = first.communicate(timeout=p.PATIENCE)
         self.assertEqual(first.returncode, 0, err)
         self.assertEqual(out.splitlines(), ["[0] 0/3 0/1 0"])
+
+    def test_where_programs_like_torchruns_meet(self):
+        command = ["sh", "-c", "echo $MASTER_ADDR:$MASTER_PORT"]
+        first, options, environment = self.start_first(1, "--interface=127.0.0.1", *command)
+        out, _ = self.run_job(1, *options, "--interface=127.0.0.2", *command, env=environment)
+        first_out, err = first.communicate(timeout=p.PATIENCE)
+        self.assertEqual(first.returncode, 0, err)
+        where = first_out.split()[1]
+        self.assertEqual(out.split()[1], where)
+        address, port = where.split(":")
+        self.assertEqual(address, "127.0.0.1")
+        self.assertGreater(int(port), 1023)
 
     def test_a_failure_ends_both(self):
         command = ["sh", "-c", "test $RANK = 1 && { sleep 0.5; exit 9; }; sleep 1000"]

@@ -107,6 +107,12 @@ TEST(Verdict, BlamesWhoDoesNotRunAndThenWhoIsBehind) {
                 .rank,
             1);
   EXPECT_EQ(Judge({}).weight, Verdict::kNobody);
+  // Stopped before it could say anything, while the others formed in vain.
+  WorkerReport speaks = Rank(0, lost, true, 5, 0, 0);
+  speaks.heard = true;
+  EXPECT_EQ(Judge({speaks, Rank(1, {}, false, 0, 0, 0)}).rank, 1);
+  // A program that never says anything is no suspect for that.
+  EXPECT_EQ(Judge({Rank(0, {3, 0}, true, 5, 0, 0), Rank(1, {}, false, 0, 0, 0)}).rank, 0);
 }
 
 TEST(Verdict, TravelsAsText) {
