@@ -94,6 +94,7 @@ class Agent {
   std::vector<WorkerReport> Reports() const;
   int Finish();
   int Blame();
+  void AwaitVerdicts(bool knows_enough);
   static void Print(std::ostream& out, int rank, const std::string& line) {
     out << "[" + std::to_string(rank) + "] " + line + "\n" << std::flush;
   }
@@ -214,7 +215,7 @@ void Agent::ReapWorkers() {
     failed_ = Clock::now();
     // Before the others notice, as they will be busy with dying.
     at_failure_ = Reports();
-    board_->ReportFailure(Judge(at_failure_));
+    board_->ReportFailure(Judge(at_failure_), /*last=*/false);
   }
 }
 
@@ -277,6 +278,18 @@ int Agent::Finish() {
   return obeyed ? 128 + passed_on_ : static_cast<int>(kDone);
 }
 
+/// Until the other nodes have said whom they blame. A node that is lost is known to be when its
+/// lease has run out: worth waiting for only if nobody is known to have died.
+void Agent::AwaitVerdicts(bool knows_enough) {
+  if (o_.nodes == 1) return;
+  std::this_thread::sleep_for(kOthers);
+  const auto until = *failed_ + JobBoard::LeaseTime();
+  while (!knows_enough && !board_->HasAllVerdicts() && Clock::now() < until &&
+         signals_.Next() == 0) {
+    std::this_thread::sleep_for(kStoreBreath);
+  }
+}
+
 /// Says who is to blame, of this node or another; returns the job's exit code.
 int Agent::Blame() {
   if (asked_to_end_ >= 2) return 128 + SIGINT;
@@ -289,8 +302,8 @@ int Agent::Blame() {
     reports[i].last_lines = last_lines;
   }
   Verdict worst = Judge(reports);
-  board_->ReportFailure(worst);
-  if (o_.nodes > 1) std::this_thread::sleep_for(kOthers);
+  board_->ReportFailure(worst, /*last=*/true);
+  AwaitVerdicts(worst.weight == Verdict::kDied);
   for (const Verdict& v : board_->Verdicts()) {
     if (worst.weight == Verdict::kNobody || v < worst) worst = v;
   }

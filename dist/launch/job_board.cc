@@ -48,7 +48,7 @@ absl::StatusOr<std::unique_ptr<JobBoard>> JobBoard::Join(const LaunchOptions& op
   board->threads_.emplace_back([b = board.get()] { b->KeepLease(); });
   PANDO_RETURN_IF_ERROR(board->AwaitOthers());
   if (options.nodes > 1) {
-    board->threads_.emplace_back([b = board.get()] { b->WatchFailures(); });
+    board->threads_.emplace_back([b = board.get()] { b->WatchOthers(); });
   }
   return board;
 }
@@ -116,12 +116,18 @@ absl::Status JobBoard::AwaitOthers() {
       master_address_ = parts[1];
       master_port_ = port;
     }
+    first_ranks_.push_back(world_size_);
     if (node == options_.node_rank) first_rank_ = world_size_;
     world_size_ += workers;
   }
   PANDO_ASSIGN_OR_RETURN(const std::optional<KeyValue> first, store_->Get(Key("node", 0)));
   if (!first) return absl::AbortedError("node 0 has gone again");
   generation_ = first->create_revision;
+  // What happened before all were there, such as nodes that came and went, is none of this run's.
+  PANDO_ASSIGN_OR_RETURN(
+      const std::vector<KeyValue> nodes,
+      store_->List(KeyRange::Prefix(absl::StrCat("pando/", options_.job, "/node/"))));
+  for (const KeyValue& kv : nodes) watch_from_ = std::max(watch_from_, kv.create_revision);
   return absl::OkStatus();
 }
 
@@ -139,34 +145,89 @@ void JobBoard::KeepLease() {
   }
 }
 
-void JobBoard::WatchFailures() {
-  const std::string own = Key("failure", options_.node_rank);
-  const KeyRange range = KeyRange::Prefix(absl::StrCat("pando/", options_.job, "/failure/"));
-  int64_t from = generation_;
+void JobBoard::WatchOthers() {
+  const KeyRange range = KeyRange::Prefix(absl::StrCat("pando/", options_.job, "/"));
+  int64_t from = watch_from_;
   while (!closing_) {
     // What fails here (the store is gone) is tried again: training goes on without it.
     const absl::Status ignored =
         store_->Watch(range, from, absl::Now() + kBreath, [&](const StoreEvent& e) {
           from = e.kv.mod_revision + 1;
-          if (e.deleted || e.kv.key == own) return true;
-          // Kept, as it goes with its agent.
-          const std::lock_guard lock(mutex_);
-          if (absl::StatusOr<Verdict> v = Verdict::Parse(e.kv.value); v.ok()) {
-            verdicts_.push_back(*std::move(v));
-          }
-          others_failed_ = true;
+          NoteOther(e);
           return true;
         });
     if (absl::IsUnavailable(ignored)) absl::SleepFor(kBreath);
   }
 }
 
-void JobBoard::ReportFailure(const Verdict& verdict) {
+void JobBoard::NoteOther(const StoreEvent& event) {
+  const std::vector<std::string> parts = absl::StrSplit(event.kv.key, '/');
+  int node = -1;
+  if (parts.size() < 2 || !absl::SimpleAtoi(parts.back(), &node) || node < 0 ||
+      node >= options_.nodes || node == options_.node_rank) {
+    return;
+  }
+  const std::string& what = parts[parts.size() - 2];
+  const std::lock_guard lock(mutex_);
+  if (event.deleted) {
+    // Who has said its last goes in peace.
+    if (what == "node" && finished_.insert(node).second) NoteLost(node);
+  } else if (what == "done") {
+    finished_.insert(node);
+  } else if (what == "failure" || what == "verdict") {
+    // Kept here, as the key goes with its agent.
+    if (absl::StatusOr<Verdict> v = Verdict::Parse(event.kv.value); v.ok()) {
+      verdicts_.push_back(*std::move(v));
+    }
+    if (what == "verdict") finished_.insert(node);
+    others_failed_ = true;
+  }
+}
+
+void JobBoard::NoteLost(int node) {
+  Verdict v;
+  v.weight = Verdict::kNodeLost;
+  v.order = node;
+  v.rank = first_ranks_[static_cast<size_t>(node)];
+  v.text = absl::StrCat("rank ", v.rank, " and the rest of node ", node,
+                        " are lost: its agent or its machine has died, or can't be reached");
+  verdicts_.push_back(std::move(v));
+  others_failed_ = true;
+}
+
+void JobBoard::ReportFailure(const Verdict& verdict, bool last) {
   if (options_.nodes == 1) return;
-  const absl::Status put =
-      store_->Put(Key("failure", options_.node_rank), verdict.Serialize(), lease_);
-  if (!put.ok())
-    std::cerr << "pando launch: the other nodes can't be told: " << put.message() << "\n";
+  if (last) {
+    PutVerdict("verdict", verdict);
+  } else {
+    // A store that doesn't answer must not keep the agent from ending its workers.
+    threads_.emplace_back([this, verdict] { PutVerdict("failure", verdict); });
+  }
+}
+
+void JobBoard::PutVerdict(const std::string& what, const Verdict& verdict) {
+  const absl::Status put = store_->Put(Key(what, options_.node_rank), verdict.Serialize(), lease_);
+  if (put.ok()) return;
+  const std::lock_guard lock(mutex_);
+  Verdict v;
+  v.weight = Verdict::kNodeLost;
+  v.rank = 0;
+  v.text = absl::StrCat("rank 0 and the rest of its node are lost, or only the store at ", url_,
+                        ": ", std::string(put.message()));
+  if (server_ == nullptr) verdicts_.push_back(std::move(v));
+  for (int node = 0; node < options_.nodes; ++node) {  // of nobody more will be heard
+    if (node != options_.node_rank) finished_.insert(node);
+  }
+}
+
+bool JobBoard::HasAllVerdicts() {
+  const std::lock_guard lock(mutex_);
+  return finished_.size() + 1 >= static_cast<size_t>(options_.nodes);
+}
+
+std::chrono::milliseconds JobBoard::LeaseTime() {
+  // And some for the store to notice.
+  return std::chrono::seconds(kLeaseSeconds + 2);
 }
 
 std::vector<Verdict> JobBoard::Verdicts() {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -40,11 +41,16 @@ class JobBoard {
   const std::string& store_url() const { return url_; }
   const std::string& secret() const { return secret_; }
 
-  /// Tells the others. Whether one of them has told: any thread.
-  void ReportFailure(const Verdict& verdict);
+  /// Tells the others that something has failed here: at once, and again (`last`) when all workers
+  /// have ended and no more is to be learnt.
+  void ReportFailure(const Verdict& verdict, bool last);
+  /// Whether one of the others has told, or has gone without a word.
   bool OthersFailed() const { return others_failed_; }
-  /// Of the other nodes, so far.
+  /// Of the other nodes, so far; and whether there will be no more.
   std::vector<Verdict> Verdicts();
+  bool HasAllVerdicts();
+  /// How long it takes at most until a node that has gone is known to have.
+  static std::chrono::milliseconds LeaseTime();
   /// This node's workers have ended well.
   void ReportDone();
   /// Whether all other nodes' have, or are gone.
@@ -57,7 +63,10 @@ class JobBoard {
   absl::Status TakePlace();
   absl::Status AwaitOthers();
   void KeepLease();
-  void WatchFailures();
+  void PutVerdict(const std::string& what, const Verdict& verdict);
+  void WatchOthers();
+  void NoteOther(const StoreEvent& event);
+  void NoteLost(int node);
   std::string Key(const std::string& what, int node) const;
 
   LaunchOptions options_;
@@ -66,13 +75,15 @@ class JobBoard {
   std::unique_ptr<StoreClient> store_;
   int64_t lease_ = 0;
   int world_size_ = 0, first_rank_ = 0;
-  int64_t generation_ = 0;
+  std::vector<int> first_ranks_;  ///< of every node
+  int64_t generation_ = 0, watch_from_ = 0;
   std::string master_address_;
   int master_port_ = 0;
   std::atomic<bool> others_failed_{false};
   std::atomic<bool> closing_{false};
   std::mutex mutex_;
   std::vector<Verdict> verdicts_;  ///< guarded by it
+  std::set<int> finished_;         ///< so are nodes that have nothing more to say
   std::vector<std::thread> threads_;
 };
 

@@ -29,7 +29,7 @@ struct WorkerReport {
 
 /// The worst of a node, and of a job: smaller `weight` weighs more.
 struct Verdict {
-  enum Weight : int { kDied = 0, kSilent = 1, kBehind = 2, kNobody = 3 };
+  enum Weight : int { kDied = 0, kNodeLost = 1, kSilent = 2, kBehind = 3, kNobody = 4 };
   Weight weight = kNobody;
   int64_t order = 0;  ///< among equal weights: the smallest is to blame
   int rank = -1;

@@ -179,6 +179,22 @@ class TwoNodes(j.JobTest):
         self.assert_blamed(first, [], 1, "exit code 9")
         self.assertEqual(first.returncode, 9)
 
+    def test_a_node_that_is_lost(self):
+        first, options, environment = self.start_first(1, "sleep", "1000")
+        second = self.launch(1, *options, "sleep", "1000", env=environment)
+        self.ranks(first, 1)
+        pids = self.ranks(second, 1)
+        second.kill()
+        self.assert_blamed(first, pids.values(), 1, "node 1", "lost")
+
+    def test_the_node_of_the_store_is_lost(self):
+        first, options, environment = self.start_first(1, "sleep", "1000")
+        second = self.launch(1, *options, "sh", "-c", "echo ready; sleep 1; exit %d" % j.PEER_LOST,
+                             env=environment, bufsize=1)
+        self.assertIn("ready", second.stdout.readline())
+        first.kill()
+        self.assert_blamed(second, [], 0, "lost")
+
     def test_trains(self):
         train = self.train_command("--zero-stage=3")
         first, options, environment = self.start_first(1, *train, "--json")
