@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -81,6 +82,16 @@ std::vector<char*> Pointers(std::vector<std::string>& words) {
   _exit(127);
 }
 
+/// How many processes the kernel has killed for lack of memory, on this machine or within a limit.
+int64_t MemoryKills() {
+  std::ifstream file("/proc/vmstat");
+  std::string name;
+  for (int64_t value = 0; file >> name >> value;) {
+    if (name == "oom_kill") return value;
+  }
+  return 0;
+}
+
 /// Whether the pipe is still open. Takes no more than a pipe holds, so that a worker that writes
 /// without end doesn't keep its agent from the others.
 bool Drain(int fd, LineBuffer& lines) {
@@ -97,8 +108,10 @@ bool Drain(int fd, LineBuffer& lines) {
 }  // namespace
 
 std::string ExitReason::ToString() const {
-  if (signal != 0)
-    return absl::StrCat("was killed by signal ", signal, " (", strsignal(signal), ")");
+  if (signal != 0) {
+    return absl::StrCat("was killed by signal ", signal, " (", strsignal(signal), ")",
+                        out_of_memory ? ", as the kernel does when memory runs out," : "");
+  }
   return absl::StrCat("ended with exit code ", code);
 }
 
@@ -117,6 +130,7 @@ absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(
   }
   std::unique_ptr<WorkerProcess> worker(
       new WorkerProcess(std::move(progress), std::move(on_out), std::move(on_error)));
+  worker->memory_kills_before_ = MemoryKills();
   const pid_t agent = getpid();
   worker->pid_ = fork();
   if (worker->pid_ == 0) {
@@ -166,6 +180,7 @@ bool WorkerProcess::Reap() {
   if (waitpid(pid_, &status, WNOHANG) != pid_) return false;
   exit_ =
       WIFSIGNALED(status) ? ExitReason{0, WTERMSIG(status)} : ExitReason{WEXITSTATUS(status), 0};
+  exit_->out_of_memory = exit_->signal == SIGKILL && MemoryKills() > memory_kills_before_;
   kill(-pid_, SIGKILL);  // what it has left behind
   Read();
   lines_.Finish();

@@ -19,6 +19,8 @@ namespace pando {
 struct ExitReason {
   int code = 0;    ///< if it ended by itself
   int signal = 0;  ///< that ended it; 0: none
+  /// Meanwhile the kernel has killed a process for lack of memory: this one, as it seems.
+  bool out_of_memory = false;
   bool ok() const { return code == 0 && signal == 0; }
   /// "was killed by signal 9 (Killed)", "ended with exit code 1".
   std::string ToString() const;
@@ -64,6 +66,7 @@ class WorkerProcess {
   LineBuffer lines_, errors_;
   pid_t pid_ = -1;
   int out_ = -1, error_ = -1;
+  int64_t memory_kills_before_ = 0;
   std::optional<ExitReason> exit_;
 };
 

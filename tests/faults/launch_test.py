@@ -114,6 +114,20 @@ class Launch(j.JobTest):
         _, err = job.communicate(timeout=p.PATIENCE)
         self.assertIn("[0] because", err)
 
+    def test_a_rank_that_the_kernel_kills_for_its_memory(self):
+        group = "/sys/fs/cgroup/memory/pando-test-%d" % os.getpid()
+        try:
+            os.mkdir(group)
+            self.addCleanup(os.rmdir, group)
+            with open(group + "/memory.limit_in_bytes", "w") as file:
+                file.write("33554432")
+        except OSError:
+            self.skipTest("memory can't be limited here")
+        script = ("test $RANK = 0 && exec sleep 1000; echo $$ > %s/cgroup.procs || exit 9; "
+                  "exec python3 -c 'b\"x\" * (1 << 28)'" % group)
+        job = self.launch(2, "sh", "-c", script)
+        self.assert_blamed(job, [], 1, "killed by signal 9", "memory runs out")
+
     def test_a_second_signal_means_it(self):
         job = self.launch(2, "sh", "-c", "trap '' INT; echo ready; while true; do sleep 0.05; done")
         pids = self.ranks(job, 2)
