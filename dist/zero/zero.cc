@@ -100,9 +100,12 @@ void Zero::AllocateUnit(int u) {
 /// Ranks that would not call the same collectives would wait for each other forever.
 void Zero::CheckAgreement() {
   if (Alone()) return;
+  const AdamWOptions& adamw = options_.adamw;
   const std::string text =
       absl::StrCat(schedule_.Description(), "stage ", options_.stage, " ", Name(options_.dtype),
-                   options_.overlap ? " overlapped " : " ", absl::StrJoin(shards_.cuts(), " "));
+                   options_.overlap ? " overlapped " : " ", absl::StrJoin(shards_.cuts(), " "),
+                   " adamw ", adamw.beta1, " ", adamw.beta2, " ", adamw.eps, " ",
+                   adamw.weight_decay, " ", static_cast<int>(adamw.rounding));
   std::vector<int64_t> prints(static_cast<size_t>(ranks()));
   prints[static_cast<size_t>(rank_)] = static_cast<int64_t>(XXH3_64bits(text.data(), text.size()));
   Tensor there = Tensor::FromHost(prints, {ranks()}, device_, "fingerprints");
@@ -111,8 +114,8 @@ void Zero::CheckAgreement() {
   prints = there.ToHost<int64_t>();
   for (size_t r = 1; r < prints.size(); ++r) {
     Require(prints[r] == prints[0], "rank ", r,
-            " has another model, stage, precision or shards "
-            "than rank 0: give all ranks the same");
+            " has another model, stage, precision, optimizer or shards than rank 0: give all ranks "
+            "the same");
   }
 }
 
@@ -209,6 +212,7 @@ void Zero::ValuesFromMasters() {
 }
 
 void Zero::WriteMasters(int64_t begin, std::span<const float> values) {
+  FinishGathers();  // which, in f32, send what is written here
   const FlatInterval part =
       Intersection(own_, {begin, begin + static_cast<int64_t>(values.size())});
   if (part.size() == 0) return;
