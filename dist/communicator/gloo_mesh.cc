@@ -68,12 +68,13 @@ class StoreForGloo : public gloo::rendezvous::Store {
   absl::Time deadline_;
 };
 
-/// gloo takes a resolved address, and the port in it.
-gloo::transport::tcp::attr Resolve(const std::string& address, int port) {
+/// gloo takes a resolved address. (A port in it would be all its connections', and each of them
+/// listens on its own.)
+gloo::transport::tcp::attr Resolve(const std::string& address) {
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
-  const int error = getaddrinfo(address.c_str(), std::to_string(port).c_str(), &hints, &found);
+  const int error = getaddrinfo(address.c_str(), nullptr, &hints, &found);
   Require(error == 0, "address ", address, ": ", gai_strerror(error));
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, &freeaddrinfo);
   gloo::transport::tcp::attr attr;
@@ -87,16 +88,11 @@ gloo::transport::tcp::attr Resolve(const std::string& address, int port) {
 }
 
 std::shared_ptr<gloo::transport::Device> Listen(const GlooOptions& o) {
-  std::string why;
-  for (int port = o.ports.first; port <= o.ports.last; ++port) {
-    try {
-      return std::make_shared<gloo::transport::tcp::Device>(Resolve(o.address, port));
-    } catch (const gloo::Exception& e) {
-      why = e.what();
-    }
+  try {
+    return std::make_shared<gloo::transport::tcp::Device>(Resolve(o.address));
+  } catch (const gloo::Exception& e) {
+    throw InvalidArgument(absl::StrCat("can't listen on ", o.address, ": ", e.what()));
   }
-  throw InvalidArgument(absl::StrCat("can't listen on ", o.address, ", ports ", o.ports.first,
-                                     " to ", o.ports.last, ": ", why));
 }
 
 Mac Sign(const std::string& secret, const std::string& text, const Nonce& nonce) {
@@ -112,8 +108,6 @@ Mac Sign(const std::string& secret, const std::string& text, const Nonce& nonce)
 void Check(const GlooOptions& o) {
   Require(o.size > 0 && o.rank >= 0 && o.rank < o.size, "rank ", o.rank, " of ", o.size);
   Require(o.store != nullptr || o.size == 1, "ranks need a store to find each other in");
-  Require(o.ports.first >= 0 && o.ports.first <= o.ports.last && o.ports.last < 65536,
-          "port range ", o.ports.first, " to ", o.ports.last);
 }
 
 }  // namespace

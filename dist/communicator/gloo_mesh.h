@@ -21,12 +21,6 @@ class UnboundBuffer;
 
 namespace pando {
 
-/// Ports that may be listened on, both ends included; 0 to 0: any.
-struct PortRange {
-  int first = 0;
-  int last = 0;
-};
-
 struct GlooOptions {
   int rank = 0;
   int size = 1;
@@ -38,7 +32,6 @@ struct GlooOptions {
   std::string secret;
   /// Name or address of the network interface's side to listen on.
   std::string address = "127.0.0.1";
-  PortRange ports;
   /// How long a peer may take to come, and to answer.
   std::chrono::milliseconds timeout{std::chrono::minutes(5)};
 };

@@ -95,7 +95,6 @@ class SameRun(j.JobTest):
                            (["--zero-stage=4"], "--zero-stage"),
                            (["--shards=0"], "somebody must hold something"),
                            (["--shards=-1,2"], "share of -1"),
-                           (["--port-range=5"], "--port-range"),
                            (["--interface=no.such.host.invalid"], "no.such.host.invalid"),
                            (["--plan=" + self.data], "--plan")):
             _, err = self.run_job(2, *self.train_command(*more), code=p.WRONG_INPUT)

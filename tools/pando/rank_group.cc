@@ -2,9 +2,7 @@
 
 #include <chrono>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "dist/communicator/gloo_communicator.h"
 #include "dist/launch/progress_page.h"
 #include "dist/store/store_client.h"
@@ -13,20 +11,6 @@
 #include "tools/pando/store_option.h"
 
 namespace pando {
-namespace {
-
-PortRange ParsePorts(const std::string& text) {
-  if (text.empty()) return {};
-  PortRange range;
-  const std::vector<std::string> ends = absl::StrSplit(text, '-');
-  Require(ends.size() == 2 && absl::SimpleAtoi(ends[0], &range.first) &&
-              absl::SimpleAtoi(ends[1], &range.last),
-          "--port-range ", text, ": a range looks like 5000-5100");
-  return range;
-}
-
-}  // namespace
-
 RankGroup::RankGroup() : environment_(ValueOrThrow(FindWorkerEnvironment())) { StartHeartbeat(); }
 
 void RankGroup::Form(const RankGroupOptions& options, Device& device) {
@@ -45,7 +29,6 @@ void RankGroup::Form(const RankGroupOptions& options, Device& device) {
   gloo.prefix = absl::StrCat("pando/ranks/", environment_.generation);
   gloo.secret = environment_.secret;
   gloo.address = options.interface;
-  gloo.ports = ParsePorts(options.port_range);
   gloo.timeout = timeout;
   communicator_ = NewGlooCommunicator(gloo, device);
 }

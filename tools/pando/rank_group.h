@@ -12,7 +12,6 @@ namespace pando {
 /// How ranks reach each other.
 struct RankGroupOptions {
   std::string interface = "127.0.0.1";  ///< this rank's address
-  std::string port_range;               ///< "5000-5100"; empty: any
   double timeout_seconds = 300;         ///< after which a peer that doesn't answer is lost
 };
 

@@ -65,8 +65,6 @@ void AddRankOptions(CLI::App& c, RankOptions& o, TrainerOptions& trainer) {
   c.add_option("--interface", o.group.interface, "this rank's address for the others")
       ->capture_default_str()
       ->group(group);
-  c.add_option("--port-range", o.group.port_range, "ports to listen on, as 5000-5100; default: any")
-      ->group(group);
   c.add_option("--timeout", o.group.timeout_seconds,
                "seconds after which a rank that doesn't answer is lost")
       ->capture_default_str()

@@ -22,8 +22,8 @@ struct RankOptions {
 /// The numbers of a list as "8,8,4". Throws InvalidArgument, naming the option, for what isn't one.
 std::vector<double> ParseList(const char* option, const std::string& text);
 
-/// Declares --zero-stage, --shards, --plan, --check-replicas, --interface, --port-range and
-/// --timeout. (--micro-batch is declared with the batch.)
+/// Declares --zero-stage, --shards, --plan, --check-replicas, --interface and --timeout.
+/// (--micro-batch is declared with the batch.)
 void AddRankOptions(CLI::App& command, RankOptions& options, TrainerOptions& trainer);
 
 /// Fills in stage, shares and batches of `trainer` for so many ranks. Throws InvalidArgument for
