@@ -122,6 +122,7 @@ int Main(const Options& o) {
   Require(server.ok(), std::string(server.status().message()));
   nlohmann::ordered_json out;
   std::vector<std::thread> ranks;
+  ranks.reserve(static_cast<size_t>(o.ranks));
   for (int rank = 0; rank < o.ranks; ++rank) {
     ranks.emplace_back([&, rank] {
       auto client = StoreClient::Connect({.endpoints = {(*server)->url()}, .secret = secret});
