@@ -9,10 +9,13 @@
 #include <netinet/in.h>
 #include <openssl/crypto.h>
 #include <openssl/hmac.h>
+#include <pthread.h>
 #include <sys/random.h>
 
 #include <array>
+#include <csignal>
 #include <cstring>
+#include <ctime>
 #include <functional>
 #include <vector>
 
@@ -105,6 +108,30 @@ Mac Sign(const std::string& secret, const std::string& text, const Nonce& nonce)
   return mac;
 }
 
+/// gloo writes to connections that peers may have closed, for which the system would end the
+/// process with SIGPIPE. While this lives, such a write of this thread, or of one that it starts
+/// (gloo's own, which inherits what is blocked), is an error like others.
+class NoBrokenPipeSignal {
+ public:
+  NoBrokenPipeSignal() {
+    sigemptyset(&pipe_);
+    sigaddset(&pipe_, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
+  }
+  ~NoBrokenPipeSignal() {
+    // One that has come meanwhile would end the process now.
+    const timespec no_time = {};
+    while (sigtimedwait(&pipe_, nullptr, &no_time) > 0) {
+    }
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  NoBrokenPipeSignal(const NoBrokenPipeSignal&) = delete;
+  NoBrokenPipeSignal& operator=(const NoBrokenPipeSignal&) = delete;
+
+ private:
+  sigset_t pipe_, before_;
+};
+
 void Check(const GlooOptions& o) {
   Require(o.size > 0 && o.rank >= 0 && o.rank < o.size, "rank ", o.rank, " of ", o.size);
   Require(o.store != nullptr || o.size == 1, "ranks need a store to find each other in");
@@ -148,6 +175,7 @@ class GlooMesh::Buffer : public MessageBuffer {
       const std::lock_guard lock(mesh_.mutex_);
       if (mesh_.aborted_) throw PeerLost("aborted");
     }
+    const NoBrokenPipeSignal quiet;
     try {
       call();
     } catch (const gloo::Exception& e) {
@@ -165,6 +193,7 @@ class GlooMesh::Buffer : public MessageBuffer {
 GlooMesh::GlooMesh(const GlooOptions& options) : options_(options) {
   Check(options_);
   if (options_.size == 1) return;
+  const NoBrokenPipeSignal quiet;
   try {
     Connect();
     ProveEachOther();
