@@ -149,6 +149,7 @@ class GlooMesh::Buffer : public MessageBuffer {
   ~Buffer() override {
     const std::lock_guard lock(mesh_.mutex_);
     mesh_.open_.erase(buffer_.get());
+    if (mesh_.failed_) mesh_.failed_buffers_.push_back(std::move(buffer_));
   }
 
   void Send(int to, int64_t offset, int64_t bytes) override {
@@ -179,11 +180,16 @@ class GlooMesh::Buffer : public MessageBuffer {
     try {
       call();
     } catch (const gloo::Exception& e) {
-      throw PeerLost(e.what());
+      Fail(e.what());
     }
   }
-  static void Finished(bool finished) {
-    if (!finished) throw PeerLost("aborted");
+  void Finished(bool finished) {
+    if (!finished) Fail("aborted");
+  }
+  [[noreturn]] void Fail(const char* why) {
+    const std::lock_guard lock(mesh_.mutex_);
+    mesh_.failed_ = true;
+    throw PeerLost(why);
   }
 
   GlooMesh& mesh_;
@@ -202,7 +208,9 @@ GlooMesh::GlooMesh(const GlooOptions& options) : options_(options) {
   }
 }
 
-GlooMesh::~GlooMesh() = default;
+GlooMesh::~GlooMesh() {
+  if (!failed_buffers_.empty()) Abort();
+}
 
 void GlooMesh::Connect() {
   auto context = std::make_shared<gloo::rendezvous::Context>(options_.rank, options_.size);
@@ -259,7 +267,7 @@ void GlooMesh::Abort() {
   {
     const std::lock_guard lock(mutex_);
     if (aborted_) return;
-    aborted_ = true;
+    aborted_ = failed_ = true;
     for (gloo::transport::UnboundBuffer* buffer : open_) {
       buffer->abortWaitRecv();
       buffer->abortWaitSend();

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "dist/communicator/ring.h"
 #include "dist/store/key_value_store.h"
@@ -62,6 +63,10 @@ class GlooMesh : public Messenger {
   std::shared_ptr<gloo::Context> context_;
   std::mutex mutex_;
   std::set<gloo::transport::UnboundBuffer*> open_;
+  /// Closed after a failure. gloo's own thread may be telling them of it still, until the
+  /// connections are closed.
+  std::vector<std::unique_ptr<gloo::transport::UnboundBuffer>> failed_buffers_;
+  bool failed_ = false;
   bool aborted_ = false;
 };
 
