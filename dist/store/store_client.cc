@@ -17,6 +17,8 @@ namespace {
 
 // Between two rounds over all members.
 constexpr absl::Duration kPause = absl::Milliseconds(50);
+constexpr int kUnauthorized = 401;
+constexpr char kAuthenticate[] = "/v3/auth/authenticate";
 
 /// Whether a call may be made again though it may have been done.
 enum class Repeat { kSafe, kUnsafe };
@@ -32,7 +34,8 @@ absl::StatusOr<Json> Parse(const std::string& text) {
 /// etcd's codes are gRPC's, which are Abseil's.
 absl::Status ErrorOf(int http_status, const std::string& body) {
   const absl::StatusOr<Json> json = Parse(body);
-  if (http_status == 401) return absl::UnauthenticatedError("it does not let us in: wrong secret");
+  if (http_status == kUnauthorized)
+    return absl::UnauthenticatedError("it does not let us in: wrong secret");
   if (!json.ok()) return absl::InternalError(absl::StrCat("HTTP status ", http_status));
   return {static_cast<absl::StatusCode>(json->value("code", 13)), json->value("message", body)};
 }
@@ -47,11 +50,14 @@ class StoreClient::Http {
   absl::StatusOr<Json> Call(const char* path, const Json& body, Repeat repeat) {
     const absl::Time deadline = absl::Now() + options_.timeout;
     absl::Status last;
+    bool renewed = false;
     for (size_t tried = 0; absl::Now() < deadline; ++tried) {
       const size_t member = preferred_ % options_.endpoints.size();
       const std::string& endpoint = options_.endpoints[member];
       std::string text;
-      const HttpAnswer answer = Post({endpoint + path, Token(), body.dump(), options_.ca_file},
+      // With a token that it has forgotten, etcd does not even let ask for another.
+      const std::string token = path == kAuthenticate ? "" : Token();
+      const HttpAnswer answer = Post({endpoint + path, token, body.dump(), options_.ca_file},
                                      deadline, [&text](absl::string_view part) {
                                        text.append(part.data(), part.size());
                                        return true;
@@ -59,10 +65,20 @@ class StoreClient::Http {
       if (answer.error.empty()) {
         if (answer.status == 200) return Parse(text);
         last = Named(ErrorOf(answer.status, text), endpoint);
+        if (absl::IsUnauthenticated(last) && !renewed && CanAuthenticate() &&
+            path != kAuthenticate) {
+          renewed = true;
+          PANDO_RETURN_IF_ERROR(Authenticate());
+          continue;
+        }
         // A member that has lost its leader says so; all other answers are the store's.
         if (last.code() != absl::StatusCode::kUnavailable) return last;
       } else {
-        last = absl::UnavailableError(absl::StrCat("the store at ", endpoint, ": ", answer.error));
+        // That time was up at last says less than what went wrong before.
+        if (last.ok() || absl::Now() < deadline) {
+          last =
+              absl::UnavailableError(absl::StrCat("the store at ", endpoint, ": ", answer.error));
+        }
         if (repeat == Repeat::kUnsafe && answer.sent) return absl::UnknownError(last.message());
       }
       preferred_ = member + 1;
@@ -89,14 +105,23 @@ class StoreClient::Http {
                return !stopped;
              });
     if (!answer.error.empty() && !stopped) ++preferred_;
+    // If that fails, so does the next call, which says why.
+    if (answer.status == kUnauthorized && CanAuthenticate()) Authenticate().IgnoreError();
     return stopped;
   }
 
-  const StoreOptions& options() const { return options_; }
-  void set_token(std::string token) {
+  bool CanAuthenticate() const { return !options_.user.empty(); }
+  /// Asks for a token to say with every call. etcd forgets those that are not used for minutes, and
+  /// all when it starts anew.
+  absl::Status Authenticate() {
+    const Json body = {{"name", options_.user}, {"password", options_.password}};
+    PANDO_ASSIGN_OR_RETURN(const Json answer, Call(kAuthenticate, body, Repeat::kSafe));
     const std::lock_guard lock(mutex_);
-    token_ = std::move(token);
+    token_ = answer.value("token", "");
+    return absl::OkStatus();
   }
+
+  const StoreOptions& options() const { return options_; }
 
  private:
   std::string Token() const {
@@ -132,17 +157,9 @@ StoreClient::~StoreClient() = default;
 absl::StatusOr<std::unique_ptr<StoreClient>> StoreClient::Connect(const StoreOptions& options) {
   if (options.endpoints.empty()) return absl::InvalidArgumentError("no store is given");
   std::unique_ptr<StoreClient> client(new StoreClient(options));
-  if (!options.user.empty()) PANDO_RETURN_IF_ERROR(client->Authenticate());
+  if (!options.user.empty()) PANDO_RETURN_IF_ERROR(client->http_->Authenticate());
   PANDO_RETURN_IF_ERROR(client->Get("pando").status());
   return client;
-}
-
-absl::Status StoreClient::Authenticate() {
-  const Json body = {{"name", http_->options().user}, {"password", http_->options().password}};
-  PANDO_ASSIGN_OR_RETURN(const Json answer,
-                         http_->Call("/v3/auth/authenticate", body, Repeat::kSafe));
-  http_->set_token(answer.value("token", ""));
-  return absl::OkStatus();
 }
 
 absl::Status StoreClient::Put(absl::string_view key, absl::string_view value) {
@@ -220,6 +237,7 @@ absl::Status StoreClient::RevokeLease(int64_t lease) {
 absl::Status StoreClient::Watch(const KeyRange& range, int64_t from, absl::Time deadline,
                                 const std::function<bool(const StoreEvent&)>& on_event) {
   absl::Status failed;
+  bool forgotten = false;
   if (from == 0) {
     PANDO_RETURN_IF_ERROR(List(range, &from).status());
     ++from;
@@ -234,8 +252,10 @@ absl::Status StoreClient::Watch(const KeyRange& range, int64_t from, absl::Time 
     if (result.value("canceled", false)) {
       const std::string reason = result.value("cancel_reason", "");
       // A closing store is one that may come back.
-      if (!absl::StrContains(reason, "closing")) failed = absl::OutOfRangeError(reason);
-      return failed.ok();
+      if (absl::StrContains(reason, "closing")) return true;
+      forgotten = absl::StrContains(reason, "Unauthenticated") && http_->CanAuthenticate();
+      if (!forgotten) failed = absl::OutOfRangeError(reason);
+      return false;
     }
     for (const Json& e : result.value("events", Json::array())) {
       const StoreEvent event = StoreEventFrom(e);
@@ -247,7 +267,11 @@ absl::Status StoreClient::Watch(const KeyRange& range, int64_t from, absl::Time 
   while (absl::Now() < deadline) {
     Json create = ToJson(range);
     create["start_revision"] = ToInt(from);
-    if (http_->Stream("/v3/watch", {{"create_request", create}}, deadline, on_line)) return failed;
+    if (http_->Stream("/v3/watch", {{"create_request", create}}, deadline, on_line)) {
+      if (!forgotten) return failed;
+      forgotten = false;
+      PANDO_RETURN_IF_ERROR(http_->Authenticate());
+    }
     if (absl::Now() < deadline) absl::SleepFor(kPause);
   }
   return absl::DeadlineExceededError("nothing more happened in time");

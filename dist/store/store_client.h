@@ -67,7 +67,6 @@ class StoreClient : public KeyValueStore {
  private:
   class Http;
   explicit StoreClient(const StoreOptions& options);
-  absl::Status Authenticate();
 
   std::unique_ptr<Http> http_;
 };

@@ -2,40 +2,23 @@
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <spawn.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <filesystem>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "dist/store/store_client.h"
 #include "dist/store/store_server.h"
-
-extern char** environ;
+#include "tests/dist/store/etcd.h"
 
 namespace pando {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-int FreePort() {
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
-  socklen_t size = sizeof(address);
-  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
-  close(fd);
-  return ntohs(address.sin_port);
-}
 
 /// A store to test on.
 class Host {
@@ -56,56 +39,20 @@ class Embedded : public Host {
   std::unique_ptr<StoreServer> server_;
 };
 
-class Etcd : public Host {
+class RealEtcd : public Host {
  public:
   /// None where etcd is not installed.
-  static std::unique_ptr<Etcd> Start() {
-    for (const char* path : {"/usr/bin/etcd", "/usr/local/bin/etcd"}) {
-      if (std::filesystem::exists(path)) return std::unique_ptr<Etcd>(new Etcd(path));
-    }
-    return nullptr;
-  }
-  ~Etcd() override {
-    kill(pid_, SIGKILL);
-    waitpid(pid_, nullptr, 0);
-    std::filesystem::remove_all(folder_);
+  static std::unique_ptr<RealEtcd> Start() {
+    std::unique_ptr<RealEtcd> host(new RealEtcd);
+    host->etcd_ = Etcd::Start();
+    return host->etcd_ == nullptr ? nullptr : std::move(host);
   }
   StoreOptions options() const override {
-    return {.endpoints = {url_}, .timeout = absl::Seconds(30)};
+    return {.endpoints = {etcd_->url()}, .timeout = absl::Seconds(30)};
   }
 
  private:
-  explicit Etcd(const std::string& program)
-      : folder_(absl::StrCat(testing::TempDir(), "/etcd-", getpid(), "-", FreePort())),
-        url_(absl::StrCat("http://127.0.0.1:", FreePort())) {
-    const std::string peer = absl::StrCat("http://127.0.0.1:", FreePort());
-    std::vector<std::string> words = {program,
-                                      "--data-dir",
-                                      folder_,
-                                      "--listen-client-urls",
-                                      url_,
-                                      "--advertise-client-urls",
-                                      url_,
-                                      "--listen-peer-urls",
-                                      peer,
-                                      "--initial-advertise-peer-urls",
-                                      peer,
-                                      "--initial-cluster",
-                                      "default=" + peer,
-                                      "--logger",
-                                      "zap",
-                                      "--log-outputs",
-                                      "/dev/null"};
-    std::vector<char*> argv;
-    argv.reserve(words.size() + 1);
-    for (std::string& w : words) argv.push_back(w.data());
-    argv.push_back(nullptr);
-    posix_spawn(&pid_, program.c_str(), nullptr, nullptr, argv.data(), environ);
-  }
-
-  std::string folder_;
-  std::string url_;
-  pid_t pid_ = 0;
+  std::unique_ptr<Etcd> etcd_;
 };
 
 class StoreTest : public testing::TestWithParam<std::string> {
@@ -114,8 +61,8 @@ class StoreTest : public testing::TestWithParam<std::string> {
     if (GetParam() == "embedded") {
       host_ = std::make_unique<Embedded>();
     } else {
-      host_ = Etcd::Start();
-      if (host_ == nullptr) GTEST_SKIP() << "etcd is not installed (package etcd-server)";
+      host_ = RealEtcd::Start();
+      if (host_ == nullptr) GTEST_SKIP() << kNoEtcd;
     }
     auto client = StoreClient::Connect(host_->options());
     ASSERT_TRUE(client.ok()) << client.status();
