@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
+#include "dist/launch/progress_page.h"
 #include "engine/error.h"
 #include "engine/tape.h"
 
@@ -115,6 +116,7 @@ Tensor TrainStep::ForwardBackward(const DeviceBatch& micro, int64_t step, double
     loss = model_.Loss(micro.tokens, micro.targets, context, scale);
   }
   const TraceSpan span("backward");
+  const PhaseWithin phase(Phase::kBackward);
   Backward(loss);
   return loss;
 }

@@ -74,6 +74,8 @@ class StoreForGloo : public gloo::rendezvous::Store {
 /// gloo takes a resolved address. (A port in it would be all its connections', and each of them
 /// listens on its own.)
 gloo::transport::tcp::attr Resolve(const std::string& address) {
+  Require(address != "0.0.0.0" && address != "::", "address ", address,
+          ": others can't reach this rank by it; give the one that they reach it by");
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;

@@ -136,7 +136,9 @@ int Agent::Run() {
     if (failed_) EndAfterFailure();
   }
   KillDescendants(/*spared=*/guardian_->pid());
-  return Finish();
+  const int code = Finish();
+  board_->AwaitAllJoined();
+  return code;
 }
 
 std::map<std::string, std::string> Agent::EnvironmentOf(int local_rank) const {
@@ -327,6 +329,9 @@ int RunAgent(const LaunchOptions& options) {
   Require(options.workers > 0, "--workers: ", options.workers, " must be positive");
   Require(options.nodes > 0 && options.node_rank >= 0 && options.node_rank < options.nodes,
           "--node-rank: ", options.node_rank, " of ", options.nodes, " nodes");
+  Require(options.nodes == 1 || (options.address != "0.0.0.0" && options.address != "::"),
+          "--interface ", options.address,
+          ": the others can't reach this node by that; give the address that they reach it by");
   Require(!options.command.empty(), "what is to be launched? give a program behind the options");
   return Agent(options).Run();
 }

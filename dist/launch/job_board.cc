@@ -128,7 +128,7 @@ absl::Status JobBoard::AwaitOthers() {
       const std::vector<KeyValue> nodes,
       store_->List(KeyRange::Prefix(absl::StrCat("pando/", options_.job, "/node/"))));
   for (const KeyValue& kv : nodes) watch_from_ = std::max(watch_from_, kv.create_revision);
-  return absl::OkStatus();
+  return store_->Put(Key("joined", options_.node_rank), "", lease_);
 }
 
 void JobBoard::KeepLease() {
@@ -172,6 +172,8 @@ void JobBoard::NoteOther(const StoreEvent& event) {
   if (event.deleted) {
     // Who has said its last goes in peace.
     if (what == "node" && finished_.insert(node).second) NoteLost(node);
+  } else if (what == "joined") {
+    joined_.insert(node);
   } else if (what == "done") {
     finished_.insert(node);
   } else if (what == "failure" || what == "verdict") {
@@ -217,6 +219,19 @@ void JobBoard::PutVerdict(const std::string& what, const Verdict& verdict) {
   if (server_ == nullptr) verdicts_.push_back(std::move(v));
   for (int node = 0; node < options_.nodes; ++node) {  // of nobody more will be heard
     if (node != options_.node_rank) finished_.insert(node);
+  }
+}
+
+void JobBoard::AwaitAllJoined() {
+  const absl::Time deadline = absl::Now() + absl::FromChrono(LeaseTime());
+  while (absl::Now() < deadline) {
+    {
+      const std::lock_guard lock(mutex_);
+      std::set<int> known = joined_;
+      known.insert(finished_.begin(), finished_.end());
+      if (known.size() + 1 >= static_cast<size_t>(options_.nodes)) return;
+    }
+    absl::SleepFor(absl::Milliseconds(10));
   }
 }
 

@@ -51,6 +51,9 @@ class JobBoard {
   bool HasAllVerdicts();
   /// How long it takes at most until a node that has gone is known to have.
   static std::chrono::milliseconds LeaseTime();
+  /// Until all nodes have found each other, or can't be waited for: who leaves before takes its
+  /// entry away from those that have not read it yet.
+  void AwaitAllJoined();
   /// This node's workers have ended well.
   void ReportDone();
   /// Whether all other nodes' have, or are gone.
@@ -84,6 +87,7 @@ class JobBoard {
   std::mutex mutex_;
   std::vector<Verdict> verdicts_;  ///< guarded by it
   std::set<int> finished_;         ///< so are nodes that have nothing more to say
+  std::set<int> joined_;           ///< and those that have found all others
   std::vector<std::thread> threads_;
 };
 

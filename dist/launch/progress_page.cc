@@ -49,9 +49,9 @@ int64_t NowMs() {
 }  // namespace
 
 const char* Name(Phase phase) {
-  constexpr const char* kNames[] = {"starting",   "forming",        "forward",
-                                    "gather",     "reduce-scatter", "optimizer",
-                                    "evaluation", "save",           "done"};
+  constexpr const char* kNames[] = {
+      "starting",       "forming",   "forward",    "backward", "gather",
+      "reduce-scatter", "optimizer", "evaluation", "save",     "done"};
   const auto i = static_cast<size_t>(phase);
   return i < std::size(kNames) ? kNames[i] : "an unknown phase";
 }
@@ -83,6 +83,7 @@ void StartHeartbeat() {
 }
 
 void ReportPhase(Phase phase) { current.load()->phase = static_cast<int64_t>(phase); }
+Phase CurrentPhase() { return static_cast<Phase>(current.load()->phase.load()); }
 void ReportStep(int64_t step) { current.load()->step = step; }
 void ReportCollective() { ++current.load()->collectives; }
 

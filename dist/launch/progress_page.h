@@ -15,6 +15,7 @@ enum class Phase : int64_t {
   kStarting,
   kForming,
   kForward,
+  kBackward,
   kGather,
   kReduceScatter,
   kOptimizer,
@@ -58,6 +59,19 @@ class SharedProgress {
 void StartHeartbeat();
 /// Cheap, and without effect where nobody listens.
 void ReportPhase(Phase phase);
+/// What the process was last said to be at.
+Phase CurrentPhase();
+/// A phase within another one: while this lives.
+class PhaseWithin {
+ public:
+  explicit PhaseWithin(Phase phase) : before_(CurrentPhase()) { ReportPhase(phase); }
+  ~PhaseWithin() { ReportPhase(before_); }
+  PhaseWithin(const PhaseWithin&) = delete;
+  PhaseWithin& operator=(const PhaseWithin&) = delete;
+
+ private:
+  Phase before_;
+};
 void ReportStep(int64_t step);
 void ReportCollective();
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "dist/launch/exit_code.h"
 #include "dist/launch/worker_process.h"
 
 namespace pando {
@@ -33,8 +34,8 @@ struct Verdict {
   Weight weight = kNobody;
   int64_t order = 0;  ///< among equal weights: the smallest is to blame
   int rank = -1;
-  int exit_code = 1;  ///< for the job to end with
-  std::string text;   ///< "rank 3 was killed by signal 9 (Killed) in the forward of step 7"
+  int exit_code = kPeerLost;  ///< for the job to end with
+  std::string text;           ///< "rank 3 was killed by signal 9 (Killed) in the forward of step 7"
   std::vector<std::string> last_lines;
 
   std::string Serialize() const;

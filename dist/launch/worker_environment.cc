@@ -16,14 +16,15 @@ struct Names {
   const char* world_size;
   const char* local_rank;
   const char* local_world_size;
+  const char* proof;  ///< set for its ranks only
 };
 
 constexpr Names kLaunchers[] = {
-    {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
-    {"srun", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", ""},
+    {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "RANK"},
+    {"srun", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "", "SLURM_STEP_ID"},
     {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
-     "OMPI_COMM_WORLD_LOCAL_SIZE"},
-    {"mpirun", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
+     "OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_RANK"},
+    {"mpirun", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "PMI_RANK"},
 };
 
 std::string Text(const GetEnv& get, const char* name) {
@@ -62,8 +63,9 @@ absl::StatusOr<WorkerEnvironment> Read(const GetEnv& get, const Names& names) {
 absl::StatusOr<WorkerEnvironment> FindWorkerEnvironment(const GetEnv& get) {
   WorkerEnvironment e;
   for (const Names& names : kLaunchers) {
-    // A shell within an allocation has sizes, but is no rank of anything.
-    if (Text(get, names.rank).empty()) continue;
+    // A shell within an allocation has sizes, and a batch script a rank, but neither is one of
+    // several tasks.
+    if (Text(get, names.rank).empty() || Text(get, names.proof).empty()) continue;
     PANDO_ASSIGN_OR_RETURN(e, Read(get, names));
     break;
   }

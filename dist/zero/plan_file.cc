@@ -1,5 +1,6 @@
 #include "dist/zero/plan_file.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -58,6 +59,8 @@ absl::Status AddRank(const Json& object, TrainPlan* plan) {
 }  // namespace
 
 std::string FormatPlan(const TrainPlan& plan) {
+  Require(plan.shares.empty() || plan.shares.size() == plan.batches.ranks.size(),
+          plan.shares.size(), " shares for ", plan.batches.ranks.size(), " ranks");
   std::string text = absl::StrCat("{\"zero_stage\": ", plan.zero_stage, ", \"ranks\": [");
   for (size_t r = 0; r < plan.batches.ranks.size(); ++r) {
     const RankBatch& b = plan.batches.ranks[r];
@@ -85,6 +88,9 @@ absl::StatusOr<TrainPlan> ParsePlan(const std::string& text) {
     if (!added.ok()) return added;
   }
   if (plan.shares.empty()) return Wrong("it has no ranks");
+  if (std::all_of(plan.shares.begin(), plan.shares.end(), [](double s) { return s == 0; })) {
+    return Wrong("all shares are 0, but somebody must hold the parameters");
+  }
   try {
     plan.batches.Check(plan.zero_stage);
   } catch (const InvalidArgument& e) {

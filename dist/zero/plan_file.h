@@ -12,7 +12,7 @@ namespace pando {
 struct TrainPlan {
   int zero_stage = 0;
   BatchPlan batches = {};
-  std::vector<double> shares;  ///< of the flat space, one per rank
+  std::vector<double> shares;  ///< of the flat space, one per rank; none: even
 };
 
 /// JSON that a person can read and edit, a line per rank:

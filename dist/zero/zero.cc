@@ -25,6 +25,22 @@ ZeroOptions Checked(const ZeroOptions& o, int ranks) {
   return o;
 }
 
+/// Names those whose fingerprint is not the majority's; nobody if all are the same.
+std::string OddOnesOut(const std::vector<int64_t>& prints) {
+  for (const int64_t candidate : prints) {
+    std::vector<size_t> others;
+    for (size_t r = 0; r < prints.size(); ++r) {
+      if (prints[r] != candidate) others.push_back(r);
+    }
+    if (others.empty()) return "";
+    if (2 * others.size() < prints.size()) {
+      return absl::StrCat(others.size() == 1 ? "rank " : "ranks ", absl::StrJoin(others, ", "),
+                          others.size() == 1 ? " has" : " have");
+    }
+  }
+  return "one of them has";
+}
+
 }  // namespace
 
 int64_t ZeroStateBytes(int stage, DType dtype, int64_t size, int64_t own) {
@@ -49,6 +65,9 @@ Zero::Zero(const ParameterRegistry& registry, const std::vector<Unit*>& units,
               : ShardMap::FromShares(layout().size(), options.shares)),
       own_(options.stage == 0 ? FlatInterval{0, layout().size()} : shards_.Of(rank_)),
       buffers_(static_cast<size_t>(schedule_.units())) {
+  Require(Alone() || &communicator->device() == &device,
+          "the communicator is of another device than the parameters: it would not wait for their "
+          "work");
   CheckAgreement();
   Allocate();
 }
@@ -106,12 +125,8 @@ void Zero::CheckAgreement() {
                    options_.overlap ? " overlapped " : " ", absl::StrJoin(shards_.cuts(), " "),
                    " adamw ", adamw.beta1, " ", adamw.beta2, " ", adamw.eps, " ",
                    adamw.weight_decay, " ", static_cast<int>(adamw.rounding));
-  std::vector<int64_t> prints(static_cast<size_t>(ranks()));
-  prints[static_cast<size_t>(rank_)] = static_cast<int64_t>(XXH3_64bits(text.data(), text.size()));
-  Tensor there = Tensor::FromHost(prints, {ranks()}, device_, "fingerprints");
-  communicator_->AllGatherV(TypedSpan(there), std::vector<int64_t>(static_cast<size_t>(ranks()), 1))
-      ->Wait();
-  prints = there.ToHost<int64_t>();
+  const std::vector<int64_t> prints =
+      Gather(static_cast<int64_t>(XXH3_64bits(text.data(), text.size())));
   for (size_t r = 1; r < prints.size(); ++r) {
     Require(prints[r] == prints[0], "rank ", r,
             " has another model, stage, precision, optimizer or shards than rank 0: give all ranks "
@@ -133,15 +148,21 @@ void Zero::CheckReplicas() {
     device_.current_stream().Synchronize();
     XXH3_64bits_update(state.get(), bytes.data(), bytes.size());
   }
-  // Halves of 32 bits, which f64 holds exactly, and their negatives: the most is the least then.
-  const uint64_t print = XXH3_64bits_digest(state.get());
-  const auto high = static_cast<double>(print >> 32), low = static_cast<double>(print & 0xFFFFFFFF);
-  double ends[] = {high, low, -high, -low};
-  AllReduce(ends, ReduceOp::kMax);
-  if (ends[0] == -ends[2] && ends[1] == -ends[3]) return;
+  const std::vector<int64_t> prints = Gather(static_cast<int64_t>(XXH3_64bits_digest(state.get())));
+  const std::string who = OddOnesOut(prints);
+  if (who.empty()) return;
   throw Error(
-      "ranks hold different parameters where they should be the same bits: one of them has "
-      "computed or transferred something wrong; go on from the last checkpoint");
+      absl::StrCat("ranks hold different parameters where they should be the same bits: ", who,
+                   " computed or transferred something wrong; go on from the last checkpoint"));
+}
+
+/// One number of every rank.
+std::vector<int64_t> Zero::Gather(int64_t mine) {
+  std::vector<int64_t> all(static_cast<size_t>(ranks()));
+  all[static_cast<size_t>(rank_)] = mine;
+  Tensor there = Tensor::FromHost(all, {ranks()}, device_, "numbers");
+  communicator_->AllGatherV(TypedSpan(there), std::vector<int64_t>(all.size(), 1))->Wait();
+  return there.ToHost<int64_t>();
 }
 
 void Zero::Initialize(uint64_t seed) {
@@ -211,14 +232,19 @@ void Zero::ValuesFromMasters() {
   MarkChanged();
 }
 
+Tensor& Zero::masters() {
+  FinishGathers();  // which, in f32, send what may be written here
+  return masters_;
+}
+
 void Zero::WriteMasters(int64_t begin, std::span<const float> values) {
-  FinishGathers();  // which, in f32, send what is written here
   const FlatInterval part =
       Intersection(own_, {begin, begin + static_cast<int64_t>(values.size())});
   if (part.size() == 0) return;
   const auto mine =
       values.subspan(static_cast<size_t>(part.begin - begin), static_cast<size_t>(part.size()));
-  masters_.Narrow(part.begin - own_.begin, part.size())
+  masters()
+      .Narrow(part.begin - own_.begin, part.size())
       .CopyFrom(Tensor::FromHost(mine, {part.size()}, device_, "values"));
 }
 

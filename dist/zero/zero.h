@@ -77,7 +77,7 @@ class Zero : private TapeObserver {
   /// Sum, or maximum, over the ranks of a few numbers that every rank has.
   void AllReduce(std::span<double> values, ReduceOp op = ReduceOp::kSum);
   /// Throws Error if the values that every rank holds whole (stages 0 to 2) are not the same bits
-  /// everywhere: a rank has computed wrong.
+  /// everywhere, naming the ranks that the majority differs from: they have computed wrong.
   void CheckReplicas();
 
   const FlatLayout& layout() const { return schedule_.layout(); }
@@ -95,7 +95,7 @@ class Zero : private TapeObserver {
   FlatInterval own() const { return own_; }
   /// f32 masters and gradients of own(), the first element at index 0; gradients mean something
   /// between FinishGradients and the next BeginStep.
-  Tensor& masters() { return masters_; }
+  Tensor& masters();
   Tensor& grads() { return own_grads_; }
   /// Holds the moments of own().
   AdamW& optimizer() { return *optimizer_; }
@@ -117,6 +117,7 @@ class Zero : private TapeObserver {
   void Allocate();
   void AllocateUnit(int u);
   void CheckAgreement();
+  std::vector<int64_t> Gather(int64_t mine);
   void WriteInitial(const Parameter& p, FlatInterval part, int64_t offset, uint64_t seed);
   void MarkChanged();
 

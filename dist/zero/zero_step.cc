@@ -136,9 +136,8 @@ void Zero::StartGather(int u) {
 void Zero::FinishGather(int u) {
   UnitBuffers& b = buffers_[static_cast<size_t>(u)];
   if (b.gather == nullptr) return;
-  ReportPhase(Phase::kGather);
+  const PhaseWithin gathering(Phase::kGather);
   b.gather->Wait();
-  ReportPhase(Phase::kForward);
   b.gather = nullptr;
 }
 
@@ -183,9 +182,10 @@ void Zero::StartReduce(int u) {
 void Zero::FinishReduce(int u) {
   UnitBuffers& b = buffers_[static_cast<size_t>(u)];
   if (b.reduce == nullptr) return;
-  ReportPhase(Phase::kReduceScatter);
-  b.reduce->Wait();
-  ReportPhase(Phase::kForward);
+  {
+    const PhaseWithin reducing(Phase::kReduceScatter);
+    b.reduce->Wait();
+  }
   b.reduce = nullptr;
   reducing_.erase(std::find(reducing_.begin(), reducing_.end(), u));
   if (WholeGrads()) return;

@@ -8,7 +8,7 @@ import time
 import pando_process as p
 
 PEER_LOST = 76
-PHASES = ("starting", "forming", "forward", "gather", "reduce-scatter", "optimizer", "evaluation",
+PHASES = ("starting", "forming", "forward", "backward", "gather", "reduce-scatter", "optimizer", "evaluation",
           "save", "done")
 
 
@@ -61,7 +61,7 @@ class JobTest(p.PandoTest):
         return out, err
 
     def ranks(self, job, workers):
-        """Process ids by rank, once all have been started."""
+        """Process ids of a job's ranks on one node, by rank, once all have been started."""
         end = time.monotonic() + p.PATIENCE
         while time.monotonic() < end and job.poll() is None:
             by_rank = {}
@@ -108,3 +108,7 @@ class JobTest(p.PandoTest):
 
 def stop(pid):
     os.kill(pid, signal.SIGSTOP)
+
+
+def kill(pid):
+    os.kill(pid, signal.SIGKILL)

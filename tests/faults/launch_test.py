@@ -1,11 +1,13 @@
 #!/usr/bin/python3
 """pando launch: what it tells ranks and a person, and how jobs end."""
 
+import base64
 import json
 import os
 import signal
 import time
 import unittest
+import urllib.request
 
 import job as j
 import pando_process as p
@@ -148,9 +150,55 @@ class Launch(j.JobTest):
                                 (["--nodes=2", "--node-rank=2", "true"], "--node-rank"),
                                 (["--nodes=2", "--node-rank=1", "true"], "--store"),
                                 (["--store=10.0.0.1", "true"], "http://"),
+                                (["--nodes=2", "--interface=0.0.0.0", "true"], "--interface"),
                                 (["--no-such-option", "true"], "unknown option"),
                                 ([], "what is to be launched")):
             self.assert_refused(["launch", *arguments], p.WRONG_INPUT, part)
+
+
+class SlowNode(j.JobTest):
+    """Three nodes, of which the test is the last one."""
+
+    def test_who_ends_at_once_is_known_to_all(self):
+        environment = dict(os.environ, PANDO_STORE_SECRET="of the test")
+        first = self.launch(1, "--nodes=3", "true", env=environment)
+        url = first.stderr.readline().split("--store ")[1].split()[0]
+        store = StoreByHand(url, "of the test")
+        second = self.launch(1, "--nodes=3", "--node-rank=1", "--store=" + url, "true",
+                             env=environment)
+        store.put("pando/job/node/2", "1 127.0.0.1 1")
+        end = time.monotonic() + p.PATIENCE
+        while not store.get("pando/job/done/1") and time.monotonic() < end:
+            time.sleep(0.01)
+        # It has ended, and would be forgotten now, but that this node has not joined.
+        time.sleep(0.5)
+        self.assertTrue(store.get("pando/job/node/1"))
+        self.assertIsNone(second.poll())
+        store.put("pando/job/joined/2", "")
+        store.put("pando/job/done/2", "")
+        for job in (second, first):
+            _, err = job.communicate(timeout=p.PATIENCE)
+            self.assertEqual(job.returncode, 0, err)
+
+
+class StoreByHand:
+    """The store's HTTP interface, which is etcd's."""
+
+    def __init__(self, url, secret):
+        self.url, self.secret = url, secret
+
+    def call(self, method, **fields):
+        data = {k: base64.b64encode(v.encode()).decode() for k, v in fields.items()}
+        request = urllib.request.Request(self.url + "/v3/kv/" + method, json.dumps(data).encode(),
+                                         {"Authorization": self.secret})
+        with urllib.request.urlopen(request, timeout=p.PATIENCE) as answer:
+            return json.load(answer)
+
+    def put(self, key, value):
+        self.call("put", key=key, value=value)
+
+    def get(self, key):
+        return self.call("range", key=key).get("kvs")
 
 
 class TwoNodes(j.JobTest):

@@ -82,8 +82,9 @@ class PandoTest(unittest.TestCase):
             fh.write(content if isinstance(content, bytes) else content.encode())
         return path
 
-    def start(self, *arguments, **options):
-        return subprocess.Popen([PANDO] + list(arguments), stdout=subprocess.PIPE,
+    def start(self, *arguments, before=(), **options):
+        """`before`: a command that runs the rest of its line."""
+        return subprocess.Popen([*before, PANDO, *arguments], stdout=subprocess.PIPE,
                                 stderr=subprocess.PIPE, universal_newlines=True,
                                 cwd=self.folder, **options)
 

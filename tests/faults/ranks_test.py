@@ -7,12 +7,25 @@ import random
 import signal
 import unittest
 
+import exit_from_outside
 import job as j
+import network
 import pando_process as p
 
 # Of a run that is to be harmed: long enough, and with something of everything.
 LONG = ["--steps=100000", "--width=64", "--context=64", "--checkpoint-interval=20",
         "--eval-interval=10", "--eval-batches=2", "--schedule=constant"]
+
+
+PHASES = ["forming", "forward", "backward", "gather", "reduce-scatter", "optimizer", "evaluation",
+          "save"]
+# Of ranks that are killed in CI each phase has one; stopping and cutting take their timeout each.
+ALL = os.environ.get("PANDO_ALL_FAULTS") is not None
+
+
+def stage_for(phase, draw=random):
+    """One at which ranks are in this phase for long enough to be seen."""
+    return {"gather": 3, "reduce-scatter": draw.randrange(2, 4)}.get(phase, draw.randrange(4))
 
 
 class SameRun(j.JobTest):
@@ -120,21 +133,25 @@ class Harmed(j.JobTest):
         return job, pids
 
     def test_killed(self):
-        for rank, (phase, stage) in enumerate((("forming", 0), ("forward", 1), ("gather", 3),
-                                               ("reduce-scatter", 2), ("optimizer", 3),
-                                               ("evaluation", 3), ("save", 3))):
-            with self.subTest(phase=phase):
-                rank %= self.WORKERS
-                job, pids = self.harm(lambda pid: os.kill(pid, signal.SIGKILL), phase, rank, stage)
-                self.assert_blamed(job, pids.values(), rank, "killed by signal 9")
-                self.out = self.path("after-" + phase)
+        self.harm_in(PHASES, j.kill, "killed by signal 9")
+
+    @unittest.skipUnless(exit_from_outside.possible(), "registers are known for x86-64 only")
+    def test_exits(self):
+        self.harm_in(PHASES if ALL else ["forward", "reduce-scatter"],
+                     exit_from_outside.exit_from_outside, "exit code 1")
 
     def test_stopped(self):
-        for rank, phase in ((0, "forward"), (2, "gather")):
-            with self.subTest(phase=phase):
-                job, pids = self.harm(j.stop, phase, rank, timeout=3)
-                self.assert_blamed(job, pids.values(), rank, "has not run")
-                self.out = self.path("after-" + phase)
+        # One that is stopped while it forms may not have been heard of yet.
+        self.harm_in(PHASES if ALL else ["forming", "gather"], j.stop, "", timeout=3)
+
+    def harm_in(self, phases, how, part, timeout=60):
+        for i, phase in enumerate(phases):
+            for rank in range(self.WORKERS) if ALL else [i % self.WORKERS]:
+                stage = stage_for(phase)
+                with self.subTest(phase=phase, rank=rank, stage=stage):
+                    self.out = self.path("in-%s-%d" % (phase, rank))
+                    job, pids = self.harm(how, phase, rank, stage, timeout=timeout)
+                    self.assert_blamed(job, pids.values(), rank, part)
 
     def test_a_rank_without_memory(self):
         script = "exec %s %s $([ $RANK = 1 ] && echo --memory-budget=1MiB)" % (
@@ -143,7 +160,7 @@ class Harmed(j.JobTest):
         self.assert_blamed(job, [], 1, "exit code %d" % p.OUT_OF_MEMORY)
 
     def test_goes_on_after_a_death(self):
-        job, pids = self.harm(lambda pid: os.kill(pid, signal.SIGKILL), "forward", 1, step=25)
+        job, pids = self.harm(j.kill, "forward", 1, step=25)
         self.assert_blamed(job, pids.values(), 1)
         done = 20  # the last checkpoint
         self.run_job(2, *self.train_command(*LONG, "--zero-stage=1", "--steps=%d" % (done + 3)))
@@ -157,15 +174,66 @@ class Harmed(j.JobTest):
         draw = random.Random(seed)
         for i in range(int(os.environ["PANDO_RANDOM_KILLS"])):
             rank = draw.randrange(self.WORKERS)
-            phase = draw.choice(["forming", "forward", "gather", "reduce-scatter", "optimizer",
-                                 "evaluation", "save"])
+            phase = draw.choice(PHASES)
             stopped = draw.random() < 0.3
-            stage = 3 if phase == "gather" else draw.randrange(2 if phase == "reduce-scatter" else 0, 4)
+            stage = stage_for(phase, draw)
             with self.subTest(i=i, rank=rank, phase=phase, stopped=stopped, stage=stage):
                 self.out = self.path("run-%d" % i)
-                how = j.stop if stopped else lambda pid: os.kill(pid, signal.SIGKILL)
-                job, pids = self.harm(how, phase, rank, stage, step=draw.randrange(10), timeout=3)
+                job, pids = self.harm(j.stop if stopped else j.kill, phase, rank, stage, step=draw.randrange(10), timeout=3)
                 self.assert_blamed(job, pids.values(), rank)
+
+
+@unittest.skipIf(network.missing(), network.missing())
+class Cut(j.JobTest):
+    """Three nodes of one rank each, one of which loses its link."""
+
+    NODES = 3
+
+    def start_nodes(self, *train):
+        self.network = network.Network(self.NODES)
+        self.addCleanup(self.network.close)
+        environment = dict(os.environ, PANDO_STORE_SECRET="of the test", OMP_NUM_THREADS="1")
+        jobs, store = [], []
+        for i in range(self.NODES):
+            interface = "--interface=" + self.network.address(i)
+            job = self.start_within(self.network.nodes[i], "launch", "--nodes=%d" % self.NODES,
+                                    "--node-rank=%d" % i, interface, *store, *train, interface,
+                                    env=environment)
+            if i == 0:
+                store = ["--store=" + job.stderr.readline().split("--store ")[1].split()[0]]
+            jobs.append(job)
+        return jobs
+
+    def start_within(self, namespace, *arguments, **options):
+        job = self.start(*arguments, before=self.network.within(namespace), **options)
+        self.addCleanup(self.end, job)
+        return job
+
+    def test_a_link_that_is_cut(self):
+        for i, phase in enumerate(PHASES if ALL else ["forward", "reduce-scatter"]):
+            # Node 0 has the store: without it nobody knows more than that it is gone.
+            for rank in range(self.NODES) if ALL else [2 - i]:
+                with self.subTest(phase=phase, rank=rank):
+                    self.out = self.path("cut-%s-%d" % (phase, rank))
+                    self.cut(phase, rank)
+
+    def cut(self, phase, rank):
+        jobs = self.start_nodes(*self.train_command(
+            *LONG, "--zero-stage=%d" % stage_for(phase), "--timeout=3"))
+        pids = {}
+        for i, job in enumerate(jobs):
+            pids[i] = self.ranks(job, 1)[i]
+        self.wait_for(pids[rank], phase, 0 if phase == "forming" else 1)
+        self.network.cut(rank)
+        for i, job in enumerate(jobs):
+            _, err = job.communicate(timeout=p.PATIENCE)
+            self.assertEqual(job.returncode, j.PEER_LOST, err)
+            verdict = [line for line in err.splitlines() if line.startswith("pando launch: rank")]
+            # Who is cut off, or has lost the store, knows no more than that.
+            blamed = rank if i != rank and rank != 0 else 0
+            self.assertIn("rank %d " % blamed, verdict[0], err)
+        self.assert_gone(pids.values())
+        self.network.close()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 // Training over several ranks, as threads: whatever the stage, the shards and the batches of each,
 // losses are those of one process.
 #include <gmock/gmock.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -12,6 +13,8 @@
 
 namespace pando {
 namespace {
+
+using ::testing::HasSubstr;
 
 constexpr int64_t kSteps = 50;
 
@@ -237,20 +240,35 @@ TEST(Zero, RanksMustAgree) {
   }
 }
 
-TEST(Zero, NoticesReplicasThatDiffer) {
-  EXPECT_THROW(
-      OnRanks(2,
-              [](Communicator& c) {
-                TinyGpt gpt({.plan = SpreadBatch(TinyGpt::kSamples, {2, 2})}, CpuDevice(), &c);
-                gpt.Run(0);
-                gpt.flat().CheckReplicas();
-                if (c.rank() == 1) {
-                  const std::vector<float> one = {1e-3F};
-                  gpt.flat().WriteMasters(77, one);
-                }
-                gpt.flat().CheckReplicas();
-              }),
-      Error);
+TEST(Zero, NeedsACommunicatorOfItsDevice) {
+  EXPECT_THROW(OnRanks(2,
+                       [](Communicator& c) {
+                         const auto device = NewDeferredCpuDevice(1);
+                         TinyGpt gpt({.plan = SpreadBatch(TinyGpt::kSamples, {2, 2})}, *device, &c);
+                       }),
+               InvalidArgument);
+}
+
+TEST(Zero, NamesTheReplicaThatDiffers) {
+  for (const int ranks : {2, 3}) {
+    try {
+      OnRanks(ranks, [ranks](Communicator& c) {
+        const std::vector<int64_t> micro(static_cast<size_t>(ranks), 2);
+        TinyGpt gpt({.plan = SpreadBatch(TinyGpt::kSamples, micro)}, CpuDevice(), &c);
+        gpt.Run(0);
+        gpt.flat().CheckReplicas();
+        if (c.rank() == 1) {
+          const std::vector<float> one = {1e-3F};
+          gpt.flat().WriteMasters(77, one);
+        }
+        gpt.flat().CheckReplicas();
+      });
+      ADD_FAILURE() << "not noticed";
+    } catch (const Error& e) {
+      // Of two nobody can tell which.
+      EXPECT_THAT(e.what(), HasSubstr(ranks == 2 ? "bits: one of them has" : "bits: rank 1 has"));
+    }
+  }
 }
 
 TEST(Zero, OneRankThatFailsEndsAll) {

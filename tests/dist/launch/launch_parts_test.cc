@@ -32,17 +32,28 @@ TEST(WorkerEnvironment, FindsWhoeverStartedIt) {
   EXPECT_EQ(torchrun->world_size, 4);
   EXPECT_EQ(torchrun->local_rank, 1);
   EXPECT_EQ(torchrun->launcher, "torchrun");
-  EXPECT_EQ(
-      Find({store, {"SLURM_PROCID", "2"}, {"SLURM_NTASKS", "3"}, {"SLURM_LOCALID", "1"}})->rank, 2);
+  EXPECT_EQ(Find({store,
+                  {"SLURM_PROCID", "2"},
+                  {"SLURM_NTASKS", "3"},
+                  {"SLURM_LOCALID", "1"},
+                  {"SLURM_STEP_ID", "0"}})
+                ->rank,
+            2);
   EXPECT_EQ(Find({store, {"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}})->rank, 1);
   EXPECT_EQ(Find({store, {"PMI_RANK", "1"}, {"PMI_SIZE", "2"}})->launcher, "mpirun");
   // One task of Slurm's, which starts ranks of its own.
-  EXPECT_EQ(
-      Find(
-          {store, {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}, {"RANK", "1"}, {"WORLD_SIZE", "2"}})
-          ->rank,
-      1);
-  EXPECT_TRUE(Find({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}})->alone());
+  EXPECT_EQ(Find({store,
+                  {"SLURM_PROCID", "0"},
+                  {"SLURM_NTASKS", "1"},
+                  {"SLURM_STEP_ID", "0"},
+                  {"RANK", "1"},
+                  {"WORLD_SIZE", "2"}})
+                ->rank,
+            1);
+  EXPECT_TRUE(
+      Find({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}, {"SLURM_STEP_ID", "0"}})->alone());
+  // A batch script of an allocation for four tasks, before it has called srun.
+  EXPECT_TRUE(Find({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}})->alone());
 }
 
 TEST(WorkerEnvironment, SaysWhatIsWrong) {
@@ -106,6 +117,9 @@ TEST(Verdict, BlamesWhoDoesNotRunAndThenWhoIsBehind) {
                    Rank(2, lost, true, 5, 0, 11)})
                 .rank,
             1);
+  // Somebody runs no more, and is no reason not to run the job again.
+  EXPECT_EQ(Judge({Rank(0, lost, true, 5, 0, 10), Rank(1, {}, false, 0, 4000, 12)}).exit_code,
+            kPeerLost);
   EXPECT_EQ(Judge({}).weight, Verdict::kNobody);
   // Stopped before it could say anything, while the others formed in vain.
   WorkerReport speaks = Rank(0, lost, true, 5, 0, 0);

@@ -79,6 +79,10 @@ TEST(PlanFile, SaysWhatIsWrong) {
               HasSubstr("rank 0: micro_batch is -2"));
   EXPECT_THAT(with("\"micro_batch\":2", "\"micro_batch\":\"2\""), HasSubstr("not a count"));
   EXPECT_THAT(with("\"share\":1.0", "\"share\":-1.0"), HasSubstr("share is -1"));
+  EXPECT_THAT(
+      std::string(ParsePlan(FormatPlan({0, SpreadBatch(4, {2, 2}), {0, 0}})).status().message()),
+      HasSubstr("all shares are 0"));
+  EXPECT_THROW(FormatPlan({0, SpreadBatch(4, {2, 2}), {1}}), InvalidArgument);
   EXPECT_THAT(with("\"share\":1.0", "\"shard\":1.0"), HasSubstr("rank 0 has no share"));
   EXPECT_THAT(with("\"last_micro_batch\":2", "\"last_micro_batch\":3"), HasSubstr("rank 0"));
 }
