@@ -42,6 +42,11 @@ TEST_F(DeviceOptionTest, NumbersGpus) {
   EXPECT_THAT([] { ChooseDevice("cuda:2"); },
               ThrowsMessage<InvalidArgument>(HasSubstr("there are 2 GPUs")));
   EXPECT_EQ(ChooseDevice("cuda:0").device->name(), "cuda:0");
+  // Ranks of one node.
+  EXPECT_EQ(ChooseDevice("cuda", 1).device->name(), "cuda:1");
+  EXPECT_EQ(ChooseDevice("auto", 1).device->name(), "cuda:1");
+  EXPECT_EQ(ChooseDevice("cuda", 2).device->name(), "cuda:0");
+  EXPECT_EQ(ChooseDevice("cuda:0", 1).device->name(), "cuda:0");
   for (const char* bad : {"", "gpu", "cuda:", "cuda:x", "cuda:-1", "cuda0", "CUDA", "cpu:0"}) {
     EXPECT_THAT([bad] { ChooseDevice(bad); },
                 ThrowsMessage<InvalidArgument>(HasSubstr("must be auto, cpu, cuda or cuda:N")));

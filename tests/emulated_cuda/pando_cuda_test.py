@@ -6,10 +6,11 @@ import os
 import shutil
 import unittest
 
+import job as j
 import pando_process as p
 
 
-class OnCuda(p.PandoTest):
+class OnCuda(j.JobTest):
     """Short runs: emulated, a step takes its time."""
 
     MORE = ["--device=cuda", "--heads=1", "--width=16", "--context=8", "--layers=1", "--dropout=0.1"]
@@ -27,6 +28,15 @@ class OnCuda(p.PandoTest):
             for key in ("loss", "val_loss", "grad_norm"):
                 if key in b:
                     self.assertLess(abs(a[key] - b[key]), 1e-5 * b[key], key)
+
+    def test_two_ranks_share_a_gpu(self):
+        self.train(*self.MORE, out=self.path("one"))
+        self.run_job(2, *self.train_command(*self.MORE, "--zero-stage=3", "--shards=.3,.7",
+                                            out=self.path("two")))
+        one, two = (p.log_of(self.path(d)) for d in ("one", "two"))
+        for a, b in zip(one, two):
+            if "loss" in a:
+                self.assertLess(abs(a["loss"] - b["loss"]), 1e-6 * a["loss"])
 
     def test_f16_goes_on_with_its_loss_scale(self):
         more = [*self.MORE, "--precision=f16", "--steps=6", "--checkpoint-interval=3"]

@@ -1,5 +1,7 @@
 #include "tools/pando/device_option.h"
 
+#include <algorithm>
+
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
@@ -31,11 +33,13 @@ ChosenDevice Gpu(int index) {
           absl::StrCat("device: ", device.name(), " (", ToString(description), ")")};
 }
 
-ChosenDevice BestDevice() {
+ChosenDevice GpuOf(int local_rank) { return Gpu(local_rank % std::max(1, CudaDeviceCount())); }
+
+ChosenDevice BestDevice(int local_rank) {
   std::string why;
   try {
     why = WhyNoCuda();
-    if (why.empty()) return Gpu(0);
+    if (why.empty()) return GpuOf(local_rank);
   } catch (const Error& e) {
     why = e.what();
   }
@@ -44,14 +48,14 @@ ChosenDevice BestDevice() {
 
 }  // namespace
 
-ChosenDevice ChooseDevice(const std::string& option) {
-  if (option == "auto") return BestDevice();
+ChosenDevice ChooseDevice(const std::string& option, int local_rank) {
+  if (option == "auto") return BestDevice(local_rank);
   if (option == "cpu") return Cpu("");
+  if (option == "cuda") return GpuOf(local_rank);
   absl::string_view rest = option;
   int index = 0;
-  const bool good = absl::ConsumePrefix(&rest, "cuda") &&
-                    (rest.empty() || (absl::ConsumePrefix(&rest, ":") && !rest.empty() &&
-                                      absl::SimpleAtoi(rest, &index)));
+  const bool good =
+      absl::ConsumePrefix(&rest, "cuda:") && !rest.empty() && absl::SimpleAtoi(rest, &index);
   Require(good && index >= 0, "--device ", option, ": must be auto, cpu, cuda or cuda:N");
   return Gpu(index);
 }

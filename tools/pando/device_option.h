@@ -14,10 +14,11 @@ struct ChosenDevice {
   std::string note;            ///< a line for people: which, and with auto why
 };
 
-/// `option` is auto (cuda:0, or the CPU where there is no GPU that can be used), cpu, cuda (cuda:0)
-/// or cuda:N. Throws InvalidArgument for anything else, and for a GPU that isn't there or is too
+/// `option` is auto (as cuda, or the CPU where there is no GPU that can be used), cpu, cuda (for
+/// one of several ranks on this node each its own GPU as long as there are enough; else cuda:0) or
+/// cuda:N. Throws InvalidArgument for anything else, and for a GPU that isn't there or is too
 /// old.
-ChosenDevice ChooseDevice(const std::string& option);
+ChosenDevice ChooseDevice(const std::string& option, int local_rank = 0);
 
 /// What `--precision` asks for: f32, tf32 (f32, with matrix products of TF32), bf16 or f16.
 struct Precision {

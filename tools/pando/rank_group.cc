@@ -15,8 +15,6 @@ RankGroup::RankGroup() : environment_(ValueOrThrow(FindWorkerEnvironment())) { S
 
 void RankGroup::Form(const RankGroupOptions& options, Device& device) {
   if (environment_.alone()) return;
-  Require(device.type() == DeviceType::kCpu,
-          "several ranks train on CPUs only so far: give --device cpu");
   ReportPhase(Phase::kForming);
   const auto timeout =
       std::chrono::milliseconds(static_cast<int64_t>(options.timeout_seconds * 1000));

@@ -29,6 +29,7 @@ class RankGroup {
 
   int rank() const { return environment_.rank; }
   int size() const { return environment_.world_size; }
+  int local_rank() const { return environment_.local_rank; }
   /// Whether this is the rank that talks and writes files.
   bool first() const { return rank() == 0; }
   /// Null where this process is alone.

@@ -89,7 +89,7 @@ class TrainRun : public TrainerHooks {
 };
 
 void TrainRun::OpenDevice() {
-  device_ = ChooseDevice(o_.device);
+  device_ = ChooseDevice(o_.device, group_.local_rank());
   const Precision precision = ChoosePrecision(o_.precision, device_);
   o_.trainer.precision = precision.dtype;
   allow_tf32 = precision.tf32;
