@@ -8,8 +8,10 @@
 namespace pando {
 namespace {
 
-// Large enough that a message's own cost doesn't show, small enough that hops overlap.
-constexpr int64_t kSegmentBytes = int64_t{512} << 10;
+// A slice is cut so that hops overlap: n hops of k segments take (n + k - 1) / k of a slice's time.
+// A segment is large enough that its own cost as a message doesn't show.
+constexpr int64_t kSegmentsOfSlice = 12;
+constexpr int64_t kLeastSegment = int64_t{16} << 10, kMostSegment = int64_t{512} << 10;
 // Messages expected at once, so that the sender never waits for the receiver to get round to it.
 constexpr size_t kWindow = 4;
 
@@ -19,10 +21,18 @@ struct Segment {
   bool forwarded;
 };
 
+/// The same on all ranks, and a multiple of every element's size.
+int64_t SegmentBytes(TypedSpan data, absl::Span<const int64_t> counts, int ranks) {
+  if (ranks == 2) return kMostSegment;  // nobody passes anything on
+  const int64_t largest = *std::max_element(counts.begin(), counts.end()) * SizeOf(data.dtype());
+  const int64_t ideal = largest / kSegmentsOfSlice / kLeastSegment * kLeastSegment;
+  return std::clamp(ideal, kLeastSegment, kMostSegment);
+}
+
 /// The segments of `slices` slices, from slice `first` downwards; the last slice stays here if
 /// `keep_last`.
-std::vector<Segment> Segments(TypedSpan data, absl::Span<const int64_t> counts, int first,
-                              int slices, bool keep_last) {
+std::vector<Segment> Segments(TypedSpan data, absl::Span<const int64_t> counts, int64_t segment,
+                              int first, int slices, bool keep_last) {
   const int n = static_cast<int>(counts.size());
   const int64_t size = SizeOf(data.dtype());
   std::vector<int64_t> offsets(counts.size() + 1);
@@ -30,9 +40,9 @@ std::vector<Segment> Segments(TypedSpan data, absl::Span<const int64_t> counts, 
   std::vector<Segment> segments;
   for (int k = 0; k < slices; ++k) {
     const auto slice = static_cast<size_t>((first - k + 2 * n) % n);
-    for (int64_t at = offsets[slice]; at < offsets[slice + 1]; at += kSegmentBytes) {
+    for (int64_t at = offsets[slice]; at < offsets[slice + 1]; at += segment) {
       segments.push_back(
-          {at, std::min(kSegmentBytes, offsets[slice + 1] - at), !(keep_last && k == slices - 1)});
+          {at, std::min(segment, offsets[slice + 1] - at), !(keep_last && k == slices - 1)});
     }
   }
   return segments;
@@ -69,15 +79,16 @@ void RingReduceScatter(Messenger& messenger, TypedSpan data, absl::Span<const in
   const int n = messenger.size(), rank = messenger.rank();
   if (n == 1) return;
   const int to = (rank + 1) % n, from = (rank + n - 1) % n;
+  const int64_t segment = SegmentBytes(data, counts, n);
   // Slice s starts its way behind its owner, s + 1, gathers summands from rank to rank, and ends at
   // its owner. So this rank sends slices rank - 1, rank - 2, ..., rank + 1: the first as it is, the
   // others as they come.
-  const std::vector<Segment> first = Segments(data, counts, rank - 1, 1, false);
-  const std::vector<Segment> incoming = Segments(data, counts, rank - 2, n - 1, true);
-  std::vector<char> arrived(std::min(kWindow, incoming.size()) * size_t{kSegmentBytes});
+  const std::vector<Segment> first = Segments(data, counts, segment, rank - 1, 1, false);
+  const std::vector<Segment> incoming = Segments(data, counts, segment, rank - 2, n - 1, true);
+  std::vector<char> arrived(std::min(kWindow, incoming.size()) * static_cast<size_t>(segment));
   const auto out = messenger.Open(data.data(), data.bytes());
   const auto in = messenger.Open(arrived.data(), static_cast<int64_t>(arrived.size()));
-  const auto place = [](size_t i) { return static_cast<int64_t>(i % kWindow) * kSegmentBytes; };
+  const auto place = [segment](size_t i) { return static_cast<int64_t>(i % kWindow) * segment; };
   SendAll(*out, to, first);
   for (size_t i = 0; i < std::min(kWindow, incoming.size()); ++i) {
     in->Recv(from, place(i), incoming[i].bytes);
@@ -97,9 +108,10 @@ void RingAllGather(Messenger& messenger, TypedSpan data, absl::Span<const int64_
   const int n = messenger.size(), rank = messenger.rank();
   if (n == 1) return;
   const int to = (rank + 1) % n, from = (rank + n - 1) % n;
+  const int64_t segment = SegmentBytes(data, counts, n);
   // Each slice starts at its owner and goes round until the rank before it.
-  const std::vector<Segment> first = Segments(data, counts, rank, 1, false);
-  const std::vector<Segment> incoming = Segments(data, counts, rank - 1, n - 1, true);
+  const std::vector<Segment> first = Segments(data, counts, segment, rank, 1, false);
+  const std::vector<Segment> incoming = Segments(data, counts, segment, rank - 1, n - 1, true);
   const auto buffer = messenger.Open(data.data(), data.bytes());
   SendAll(*buffer, to, first);
   Relay(*buffer, from, to, incoming);
@@ -111,7 +123,8 @@ void ChainBroadcast(Messenger& messenger, TypedSpan data, int root) {
   if (n == 1) return;
   const int to = (rank + 1) % n, from = (rank + n - 1) % n;
   const int64_t counts[] = {data.count()};
-  const std::vector<Segment> segments = Segments(data, counts, 0, 1, /*keep_last=*/to == root);
+  const std::vector<Segment> segments =
+      Segments(data, counts, SegmentBytes(data, counts, n), 0, 1, /*keep_last=*/to == root);
   const auto buffer = messenger.Open(data.data(), data.bytes());
   if (rank == root) {
     SendAll(*buffer, to, segments);

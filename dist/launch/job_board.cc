@@ -247,7 +247,16 @@ std::chrono::milliseconds JobBoard::LeaseTime() {
 
 std::vector<Verdict> JobBoard::Verdicts() {
   const std::lock_guard lock(mutex_);
-  return verdicts_;
+  const auto lost = std::count_if(verdicts_.begin(), verdicts_.end(),
+                                  [](const Verdict& v) { return v.weight == Verdict::kNodeLost; });
+  if (options_.nodes < 3 || lost < options_.nodes - 1) return verdicts_;
+  // That all the others have died at once is less likely than another thing.
+  Verdict v;
+  v.weight = Verdict::kNodeLost;
+  v.rank = first_rank_;
+  v.text = absl::StrCat("rank ", first_rank_, " and the rest of node ", options_.node_rank,
+                        " have lost all other nodes at once: this node's link is down");
+  return {v};
 }
 
 void JobBoard::ReportDone() {

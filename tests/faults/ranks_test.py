@@ -229,8 +229,8 @@ class Cut(j.JobTest):
             _, err = job.communicate(timeout=p.PATIENCE)
             self.assertEqual(job.returncode, j.PEER_LOST, err)
             verdict = [line for line in err.splitlines() if line.startswith("pando launch: rank")]
-            # Who is cut off, or has lost the store, knows no more than that.
-            blamed = rank if i != rank and rank != 0 else 0
+            # Node 0 has the store: who can't reach it knows no more than that.
+            blamed = 0 if i == rank else rank
             self.assertIn("rank %d " % blamed, verdict[0], err)
         self.assert_gone(pids.values())
         self.network.close()

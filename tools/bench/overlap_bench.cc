@@ -4,12 +4,13 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iostream>
-#include <map>
-#include <mutex>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
 #include <thread>
 
 #include "dist/communicator/gloo_communicator.h"
+#include "dist/launch/worker_environment.h"
 #include "dist/store/store_client.h"
 #include "dist/store/store_server.h"
 #include "dist/zero/zero.h"
@@ -30,6 +31,9 @@ struct Options {
   int64_t elements = 65536;        ///< of a unit
   double forward_seconds = 0.008;  ///< of a unit; its backward takes twice as long
   SlowLink link;
+  /// Of this rank, where each is a process on a network that is as slow as `link` says; empty:
+  /// ranks are threads, and `link` is emulated.
+  std::string interface;
 };
 
 void Sleep(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
@@ -75,8 +79,10 @@ Times Measure(const Options& o, Communicator& peers, int stage, bool overlap) {
   ModuleList<SleepyUnit> model(registry.Root() / "unit", o.units, o);
   std::vector<Unit*> units;
   for (int64_t i = 0; i < model.size(); ++i) units.push_back(&model[i].unit);
-  SlowCommunicator slow(peers, o.link);
-  Zero zero(registry, units, {.stage = stage, .overlap = overlap}, &slow, CpuDevice());
+  std::optional<SlowCommunicator> slow;
+  if (o.interface.empty()) slow.emplace(peers, o.link);
+  Communicator& communicator = slow ? static_cast<Communicator&>(*slow) : peers;
+  Zero zero(registry, units, {.stage = stage, .overlap = overlap}, &communicator, CpuDevice());
   zero.Initialize(1);
   const auto forward_backward = [&] {
     Tensor x = Tensor::Zeros({1}, DType::kF32, CpuDevice());
@@ -116,11 +122,27 @@ Times Measure(const Options& o, Communicator& peers, int stage, bool overlap) {
   return times;
 }
 
-int Main(const Options& o) {
+/// One rank's part; a line per stage from rank 0.
+void RunRank(const Options& o, const GlooOptions& gloo) {
+  const auto peers = NewGlooCommunicator(gloo, CpuDevice());
+  nlohmann::ordered_json out;
+  for (const int stage : {2, 3}) {
+    const Times with = Measure(o, *peers, stage, true);
+    const Times without = Measure(o, *peers, stage, false);
+    out["stage " + std::to_string(stage)] = {{"compute", with.compute},
+                                             {"communication", with.communication},
+                                             {"bound", with.Bound()},
+                                             {"step", with.step},
+                                             {"over_bound", with.step / with.Bound()},
+                                             {"step_without_overlap", without.step}};
+  }
+  if (gloo.rank == 0) std::cout << out.dump() << "\n";
+}
+
+void RunThreads(const Options& o) {
   const std::string secret = NewSecret();
   auto server = StoreServer::Start({.secret = secret});
   Require(server.ok(), std::string(server.status().message()));
-  nlohmann::ordered_json out;
   std::vector<std::thread> ranks;
   ranks.reserve(static_cast<size_t>(o.ranks));
   for (int rank = 0; rank < o.ranks; ++rank) {
@@ -131,23 +153,27 @@ int Main(const Options& o) {
       gloo.size = o.ranks;
       gloo.store = client->get();
       gloo.secret = secret;
-      const auto peers = NewGlooCommunicator(gloo, CpuDevice());
-      for (const int stage : {2, 3}) {
-        const Times with = Measure(o, *peers, stage, true);
-        const Times without = Measure(o, *peers, stage, false);
-        if (rank > 0) continue;
-        out["stage " + std::to_string(stage)] = {{"compute", with.compute},
-                                                 {"communication", with.communication},
-                                                 {"bound", with.Bound()},
-                                                 {"step", with.step},
-                                                 {"over_bound", with.step / with.Bound()},
-                                                 {"step_without_overlap", without.step}};
-      }
+      RunRank(o, gloo);
     });
   }
   for (std::thread& r : ranks) r.join();
-  std::cout << out.dump(2) << "\n";
-  return 0;
+}
+
+/// As one of those that `pando launch` has started.
+void RunProcess(Options o) {
+  const auto environment = FindWorkerEnvironment();
+  Require(environment.ok(), std::string(environment.status().message()));
+  auto client =
+      StoreClient::Connect({.endpoints = {environment->store}, .secret = environment->secret});
+  Require(client.ok(), std::string(client.status().message()));
+  o.ranks = environment->world_size;
+  GlooOptions gloo;
+  gloo.rank = environment->rank;
+  gloo.size = o.ranks;
+  gloo.store = client->get();
+  gloo.secret = environment->secret;
+  gloo.address = o.interface;
+  RunRank(o, gloo);
 }
 
 }  // namespace
@@ -163,8 +189,11 @@ int main(int argc, char** argv) try {
   app.add_option("--forward-seconds", o.forward_seconds, "of a unit")->capture_default_str();
   app.add_option("--latency", o.link.latency, "seconds a hop")->capture_default_str();
   app.add_option("--bandwidth", o.link.bytes_per_second, "bytes a second")->capture_default_str();
+  app.add_option("--interface", o.interface,
+                 "this rank's address, where pando launch has started it on a network that is as "
+                 "slow as --bandwidth says: see shaped_overlap.py");
   CLI11_PARSE(app, argc, argv);
-  return pando::Main(o);
+  o.interface.empty() ? pando::RunThreads(o) : pando::RunProcess(o);
 } catch (const std::exception& e) {
   std::cerr << "overlap_bench: " << e.what() << "\n";
   return 1;
