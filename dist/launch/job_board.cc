@@ -247,9 +247,11 @@ std::chrono::milliseconds JobBoard::LeaseTime() {
 
 std::vector<Verdict> JobBoard::Verdicts() {
   const std::lock_guard lock(mutex_);
-  const auto lost = std::count_if(verdicts_.begin(), verdicts_.end(),
-                                  [](const Verdict& v) { return v.weight == Verdict::kNodeLost; });
-  if (options_.nodes < 3 || lost < options_.nodes - 1) return verdicts_;
+  std::set<int> lost;
+  for (const Verdict& v : verdicts_) {
+    if (v.weight == Verdict::kNodeLost) lost.insert(v.rank);
+  }
+  if (options_.nodes < 3 || static_cast<int>(lost.size()) < options_.nodes - 1) return verdicts_;
   // That all the others have died at once is less likely than another thing.
   Verdict v;
   v.weight = Verdict::kNodeLost;

@@ -13,6 +13,7 @@
 
 #include "dist/communicator/communicator.h"
 #include "dist/zero/shard_map.h"
+#include "dist/zero/state_bytes.h"
 #include "dist/zero/unit_buffers.h"
 #include "dist/zero/unit_schedule.h"
 #include "engine/flat_parameters.h"
@@ -32,10 +33,6 @@ struct ZeroOptions {
   /// gains.
   bool overlap = true;
 };
-
-/// Bytes of parameters, gradients and optimizer state that a rank holds between steps, of `size`
-/// elements in all and `own` in its interval: see docs/zero.md.
-int64_t ZeroStateBytes(int stage, DType dtype, int64_t size, int64_t own);
 
 /// A model's parameters, gradients and optimizer state as one rank of a group holds them, and what
 /// a step does with them. With one rank there is no communication, and everything is whole.
