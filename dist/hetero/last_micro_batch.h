@@ -19,7 +19,4 @@ LastMicroBatch SpreadLast(int64_t global_batch, int64_t samples,
                           const std::vector<const TimeCurve*>& curves,
                           std::vector<RankBatch>& batches);
 
-/// The most samples, up to `most`, that a device computes in `seconds`.
-int64_t MostWithin(const TimeCurve& curve, double seconds, int64_t most);
-
 }  // namespace pando

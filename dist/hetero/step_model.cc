@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
+#include "dist/hetero/device_groups.h"
 #include "dist/zero/state_bytes.h"
 #include "engine/error.h"
 
@@ -105,28 +105,14 @@ double StepModel::MostShare(const DeviceProfile& device, const Compute& compute,
 }
 
 std::optional<std::vector<double>> StepModel::Shares(const std::vector<double>& most) const {
-  const size_t n = used_.size();
-  std::vector<double> shares(n, 1);
   if (*std::min_element(most.begin(), most.end()) < 0) return std::nullopt;
-  if (stage_ == 0) return shares;
-  if (std::accumulate(most.begin(), most.end(), 0.0) < 1) return std::nullopt;
-  // All take the same time, but for those that can't hold so much. In the order in which they
-  // reach what they can.
-  const auto seconds = [this](size_t i) { return std::max(device(i).optimizer_seconds, 1e-15); };
-  std::vector<size_t> order(n);
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::sort(order.begin(), order.end(),
-            [&](size_t a, size_t b) { return most[a] * seconds(a) < most[b] * seconds(b); });
-  double left = 1, speed = 0;
-  for (size_t i = 0; i < n; ++i) speed += 1 / seconds(i);
-  for (const size_t i : order) {
-    const double fair = left / speed / seconds(i);
-    shares[i] = std::min(most[i], fair);
-    left -= shares[i];
-    speed -= 1 / seconds(i);
+  if (stage_ == 0) return std::vector<double>(most.size(), 1);
+  std::vector<Holders> holders;
+  holders.reserve(most.size());
+  for (size_t i = 0; i < most.size(); ++i) {
+    holders.push_back({most[i], device(i).optimizer_seconds, 1});
   }
-  shares[order.back()] += std::max(0.0, left);  // rounding
-  return shares;
+  return ShareOut(holders);
 }
 
 double StepModel::Optimizer(const std::vector<double>& shares) const {
