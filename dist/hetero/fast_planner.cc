@@ -14,6 +14,7 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr size_t kFew = 16;
+constexpr size_t kAllSets = 5;
 
 /// What is planned as one, and taken in or left out as one: a device where there are few, else a
 /// kind.
@@ -51,17 +52,24 @@ std::vector<std::vector<int>> Blocks(const PlanProblem& problem) {
   return blocks;
 }
 
-/// Sets of blocks to begin with: all; those left when the slowest go, or those with the slowest
-/// links; each alone.
+/// Sets of blocks to begin with: where there are few, each; else all; those left when the slowest
+/// go, or those with the slowest links; each alone, and each node's.
 std::vector<std::vector<bool>> FirstSets(const PlanProblem& problem,
                                          const std::vector<std::vector<int>>& blocks) {
   const size_t n = blocks.size();
   std::vector<std::vector<bool>> sets = {std::vector<bool>(n, true)};
+  if (n <= kAllSets) {
+    for (uint64_t set = 1; set < uint64_t{1} << n; ++set) {
+      sets.emplace_back(n);
+      for (size_t i = 0; i < n; ++i) sets.back()[i] = (set >> i & 1) != 0;
+    }
+    return sets;
+  }
   std::vector<double> speed, link;
   for (const std::vector<int>& b : blocks) {
     const DeviceProfile& device = problem.devices[static_cast<size_t>(b[0])];
     speed.push_back(Speed(device));
-    link.push_back(device.bytes_per_second);
+    link.push_back(device.between.bytes_per_second);
   }
   for (const std::vector<double>& by : {speed, link}) {
     std::vector<size_t> order(n);
@@ -73,10 +81,15 @@ std::vector<std::vector<bool>> FirstSets(const PlanProblem& problem,
       sets.push_back(left);
     }
   }
+  std::map<int, std::vector<bool>> nodes;
   for (size_t i = 0; i < n; ++i) {
     sets.emplace_back(n);
     sets.back()[i] = true;
+    const int node = problem.devices[static_cast<size_t>(blocks[i][0])].node;
+    auto& of_node = nodes.emplace(node, std::vector<bool>(n)).first->second;
+    of_node[i] = true;
   }
+  for (auto& [node, set] : nodes) sets.push_back(std::move(set));
   return sets;
 }
 

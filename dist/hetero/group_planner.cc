@@ -14,6 +14,7 @@ namespace {
 constexpr double kNever = std::numeric_limits<double>::infinity();
 // More micro-steps than necessary are tried: smaller ones may fit each other better.
 constexpr int64_t kMoreMicroSteps = 16;
+constexpr int64_t kLongerMicroSteps = 8;
 constexpr int kBisections = 50;
 // Limits of the optimizer's time that are tried, against the least, if at least so much of a step
 // is to be had.
@@ -244,6 +245,7 @@ void GroupPlanner::PlanMeeting() {
 GroupPlanner::Slots GroupPlanner::Trim(Slots slots, int64_t steps) const {
   if (model_.stage() == 0 || !SharesAreFree()) return slots;
   double seconds = Optimizer(slots);
+  if (seconds < kWorthwhile * best_seconds_) return slots;
   while (true) {
     const int64_t spare = (steps * AtOnce(slots) - global_batch_) / steps;
     Slots best;
@@ -270,13 +272,23 @@ int64_t GroupPlanner::AtOnce(const Slots& slots) {
   return sum;
 }
 
-/// The shortest micro-step in which `steps` of them are enough.
+/// Looks for the shortest micro-step in which `steps` of them are enough.
 void GroupPlanner::TryMicroSteps(int64_t steps, const std::vector<double>& times) {
   const auto enough = std::partition_point(times.begin(), times.end(), [&](double seconds) {
     return steps * AtOnce(MeetingWithin(seconds)) < global_batch_;
   });
-  if (enough == times.end()) return;
-  Slots slots = Trim(MeetingWithin(*enough), steps);
+  // Longer ones may leave less for the last.
+  const int64_t tries = std::min<int64_t>(times.end() - enough, kLongerMicroSteps);
+  for (auto seconds = enough; seconds != enough + tries; ++seconds) {
+    if (static_cast<double>(steps - 1) * model_.MicroStep(*seconds) >= best_seconds_) return;
+    Slots slots = MeetingWithin(*seconds);
+    TryMicroStep(steps, Trim(slots, steps));
+    TryMicroStep(steps, std::move(slots));
+  }
+}
+
+/// Weighs `steps` micro-steps, of which all but the last are full.
+void GroupPlanner::TryMicroStep(int64_t steps, Slots slots) {
   const int64_t at_once = AtOnce(slots);
   if (at_once == 0 || (steps - 1) * at_once >= global_batch_) return;
   double full = 0;
@@ -340,7 +352,7 @@ GroupPlanner::Slots GroupPlanner::OwnWithin(double seconds) const {
     slots.push_back(best);
   }
   return MakeRoom(std::move(slots), [&](size_t group, int64_t batch) {
-    return MostOwn(group, batch, seconds).samples();
+    return std::min(MostOwn(group, batch, seconds).samples(), global_batch_);
   });
 }
 

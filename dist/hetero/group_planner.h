@@ -62,6 +62,7 @@ class GroupPlanner {
 
   void PlanMeeting();
   void TryMicroSteps(int64_t steps, const std::vector<double>& times);
+  void TryMicroStep(int64_t steps, Slots slots);
   Slots MeetingWithin(double seconds) const;
   Slots Trim(Slots slots, int64_t steps) const;
   static int64_t AtOnce(const Slots& slots);

@@ -22,6 +22,12 @@ struct Compute {
   int64_t bytes_per_sample = 0;
 };
 
+/// A way to another device.
+struct Link {
+  double bytes_per_second = 0;
+  double latency = 0;  ///< seconds for a message to get there
+};
+
 struct DeviceProfile {
   std::string name;
   /// Devices of one kind have the same profile: set by whoever knows, to be planned together.
@@ -29,8 +35,8 @@ struct DeviceProfile {
   std::vector<Compute> computes;  ///< to choose from
   int64_t memory = 0;             ///< bytes that may be used
   double optimizer_seconds = 0;   ///< of AdamW on an element
-  double bytes_per_second = 0;    ///< to the next rank
-  double latency = 0;             ///< seconds for a message to get there
+  int node = 0;                   ///< the machine that it is in
+  Link within, between;           ///< to a device of its node; of another one
   double peak_flops = 0;  ///< as in its data sheet; for comparison with planners that use it
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "dist/hetero/device_groups.h"
 #include "dist/zero/state_bytes.h"
@@ -33,10 +34,13 @@ StepModel::StepModel(const PlanProblem& problem, int stage, std::vector<int> use
       used_(std::move(used)),
       parameters_(static_cast<double>(problem.parameters())) {
   if (used_.size() == 1) return;
-  bytes_per_second_ = device(0).bytes_per_second;
+  bytes_per_second_ = std::numeric_limits<double>::infinity();
   for (size_t i = 0; i < used_.size(); ++i) {
-    bytes_per_second_ = std::min(bytes_per_second_, device(i).bytes_per_second);
-    latency_ = std::max(latency_, device(i).latency);
+    // Ranks stand in a ring, in their order.
+    const bool leaves = device(i).node != device((i + 1) % used_.size()).node;
+    const Link& link = leaves ? device(i).between : device(i).within;
+    bytes_per_second_ = std::min(bytes_per_second_, link.bytes_per_second);
+    latency_ = std::max(latency_, link.latency);
   }
   const auto element = static_cast<double>(SizeOf(problem.dtype));
   // An all-reduce is a reduce-scatter and an all-gather of even slices.
@@ -197,9 +201,12 @@ void CheckProblem(const PlanProblem& problem) {
   for (const DeviceProfile& d : problem.devices) {
     Require(!d.computes.empty(), d.name, ": nothing is known of its speed");
     Require(d.memory >= 0, d.name, ": ", d.memory, " bytes of memory");
-    Require(problem.devices.size() == 1 || d.bytes_per_second > 0, d.name, ": a link of ",
-            d.bytes_per_second, " bytes a second");
-    Require(d.optimizer_seconds >= 0 && d.latency >= 0, d.name, ": a time below 0");
+    Require(d.optimizer_seconds >= 0, d.name, ": a time below 0");
+    if (problem.devices.size() == 1) continue;
+    for (const Link& link : {d.within, d.between}) {
+      Require(link.bytes_per_second > 0 && link.latency >= 0, d.name, ": a link of ",
+              link.bytes_per_second, " bytes a second, ", link.latency, " s long");
+    }
   }
 }
 

@@ -16,15 +16,16 @@ absl::Status Wrong(const std::string& what) {
   return absl::InvalidArgumentError(absl::StrCat("the plan: ", what));
 }
 
-/// OK if `object` has these fields and no others.
+/// OK if `object` has these fields and no others, but for `optional` ones.
 absl::Status CheckFields(const Json& object, const std::set<std::string>& fields,
-                         const std::string& where) {
+                         const std::set<std::string>& optional, const std::string& where) {
   if (!object.is_object()) return Wrong(absl::StrCat(where, " is not an object"));
   for (const std::string& f : fields) {
     if (!object.contains(f)) return Wrong(absl::StrCat(where, " has no ", f));
   }
   for (const auto& [name, _] : object.items()) {
-    if (fields.count(name) == 0) return Wrong(absl::StrCat(where, " has an unknown field ", name));
+    if (fields.count(name) + optional.count(name) == 0)
+      return Wrong(absl::StrCat(where, " has an unknown field ", name));
   }
   return absl::OkStatus();
 }
@@ -37,8 +38,8 @@ absl::StatusOr<int64_t> Count(const Json& object, const char* field, const std::
 
 absl::Status AddRank(const Json& object, TrainPlan* plan) {
   const std::string where = absl::StrCat("rank ", plan->shares.size());
-  absl::Status fields =
-      CheckFields(object, {"micro_batch", "micro_steps", "last_micro_batch", "share"}, where);
+  absl::Status fields = CheckFields(
+      object, {"micro_batch", "micro_steps", "last_micro_batch", "share"}, {"recompute"}, where);
   if (!fields.ok()) return fields;
   int64_t counts[3];
   constexpr const char* kCounts[] = {"micro_batch", "micro_steps", "last_micro_batch"};
@@ -53,6 +54,13 @@ absl::Status AddRank(const Json& object, TrainPlan* plan) {
   }
   plan->batches.ranks.push_back({counts[0], counts[1], counts[2]});
   plan->shares.push_back(share.get<double>());
+  if (object.contains("recompute")) {
+    const Json& recompute = object.at("recompute");
+    if (!recompute.is_boolean()) {
+      return Wrong(absl::StrCat(where, ": recompute is ", recompute.dump(), ", not true or false"));
+    }
+    plan->recompute.push_back(recompute.get<bool>());
+  }
   return absl::OkStatus();
 }
 
@@ -64,10 +72,11 @@ std::string FormatPlan(const TrainPlan& plan) {
   std::string text = absl::StrCat("{\"zero_stage\": ", plan.zero_stage, ", \"ranks\": [");
   for (size_t r = 0; r < plan.batches.ranks.size(); ++r) {
     const RankBatch& b = plan.batches.ranks[r];
-    const Json line = {{"micro_batch", b.micro_batch},
-                       {"micro_steps", b.micro_steps},
-                       {"last_micro_batch", b.last_micro_batch},
-                       {"share", plan.shares.empty() ? 1.0 : plan.shares[r]}};
+    Json line = {{"micro_batch", b.micro_batch},
+                 {"micro_steps", b.micro_steps},
+                 {"last_micro_batch", b.last_micro_batch},
+                 {"share", plan.shares.empty() ? 1.0 : plan.shares[r]}};
+    if (!plan.recompute.empty()) line["recompute"] = static_cast<bool>(plan.recompute[r]);
     absl::StrAppend(&text, r == 0 ? "\n  " : ",\n  ", line.dump());
   }
   return text + "]}\n";
@@ -76,7 +85,7 @@ std::string FormatPlan(const TrainPlan& plan) {
 absl::StatusOr<TrainPlan> ParsePlan(const std::string& text) {
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded()) return Wrong("it is not JSON");
-  absl::Status fields = CheckFields(json, {"zero_stage", "ranks"}, "it");
+  absl::Status fields = CheckFields(json, {"zero_stage", "ranks"}, {}, "it");
   if (!fields.ok()) return fields;
   const absl::StatusOr<int64_t> stage = Count(json, "zero_stage", "it");
   if (!stage.ok()) return stage.status();
@@ -88,6 +97,9 @@ absl::StatusOr<TrainPlan> ParsePlan(const std::string& text) {
     if (!added.ok()) return added;
   }
   if (plan.shares.empty()) return Wrong("it has no ranks");
+  if (!plan.recompute.empty() && plan.recompute.size() != plan.shares.size()) {
+    return Wrong("some ranks have recompute, and some don't: give it for all or none");
+  }
   if (std::all_of(plan.shares.begin(), plan.shares.end(), [](double s) { return s == 0; })) {
     return Wrong("all shares are 0, but somebody must hold the parameters");
   }

@@ -16,5 +16,6 @@ Command AddSampleCommand(CLI::App& app);
 Command AddInspectCommand(CLI::App& app);
 Command AddLaunchCommand(CLI::App& app);
 Command AddStoreCommand(CLI::App& app);
+Command AddPlanCommand(CLI::App& app);
 
 }  // namespace pando

@@ -21,13 +21,14 @@ std::vector<double> PerRank(const char* option, const std::string& text, int ran
   return values;
 }
 
-void UsePlan(const std::string& path, int ranks, TrainerOptions& trainer) {
+void UsePlan(const std::string& path, int rank, int ranks, TrainerOptions& trainer) {
   const absl::StatusOr<TrainPlan> plan = ParsePlan(ValueOrThrow(ReadFile(path, int64_t{1} << 26)));
   Require(plan.ok(), "--plan ", path, ": ", std::string(plan.status().message()));
   Require(plan->batches.ranks.size() == static_cast<size_t>(ranks), "--plan ", path, " is for ",
           plan->batches.ranks.size(), " ranks, but there are ", ranks);
   trainer.zero.stage = plan->zero_stage;
   trainer.zero.shares = plan->shares;
+  if (!plan->recompute.empty()) trainer.recompute = plan->recompute[static_cast<size_t>(rank)];
   trainer.batches = plan->batches;
   trainer.global_batch = plan->batches.global_batch();
 }
@@ -72,12 +73,12 @@ void AddRankOptions(CLI::App& c, RankOptions& o, TrainerOptions& trainer) {
       ->group(group);
 }
 
-void SpreadOverRanks(const RankOptions& o, int ranks, TrainerOptions& trainer) {
+void SpreadOverRanks(const RankOptions& o, int rank, int ranks, TrainerOptions& trainer) {
   if (!o.plan.empty()) {
     Require(o.micro_batch.empty() && o.shares.empty() && !o.global_batch_given,
             "--plan says all about batches and parts: leave out --global-batch, --micro-batch and "
             "--shards");
-    UsePlan(o.plan, ranks, trainer);
+    UsePlan(o.plan, rank, ranks, trainer);
     return;
   }
   if (!o.shares.empty()) trainer.zero.shares = PerRank("--shards", o.shares, ranks);

@@ -26,8 +26,8 @@ std::vector<double> ParseList(const char* option, const std::string& text);
 /// (--micro-batch is declared with the batch.)
 void AddRankOptions(CLI::App& command, RankOptions& options, TrainerOptions& trainer);
 
-/// Fills in stage, shares and batches of `trainer` for so many ranks. Throws InvalidArgument for
-/// numbers that don't fit.
-void SpreadOverRanks(const RankOptions& options, int ranks, TrainerOptions& trainer);
+/// Fills in stage, shares and batches of `trainer`, and the rank's recompute if a plan says it.
+/// Throws InvalidArgument for numbers that don't fit so many ranks.
+void SpreadOverRanks(const RankOptions& options, int rank, int ranks, TrainerOptions& trainer);
 
 }  // namespace pando

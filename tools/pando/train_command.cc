@@ -42,7 +42,7 @@ class TrainRun : public TrainerHooks {
  public:
   explicit TrainRun(const TrainOptions& options)
       : o_(options), progress_(options.trainer.steps, group_.first()) {
-    SpreadOverRanks(o_.ranks, group_.size(), o_.trainer);
+    SpreadOverRanks(o_.ranks, group_.rank(), group_.size(), o_.trainer);
   }
 
   int Run();

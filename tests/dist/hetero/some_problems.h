@@ -74,10 +74,11 @@ inline PlanProblem RandomProblem(uint64_t seed, const ProblemSize& size) {
       }
       device.memory = static_cast<int64_t>(draw.Real(0.4, 2.5) * state);
       device.optimizer_seconds = optimizer * draw.Real(0.5, 2);
-      device.bytes_per_second = link * draw.Real(0.5, 2);
-      device.latency = 1e-3 * draw.Real(0, 1);
+      device.between = {link * draw.Real(0.5, 2), 1e-3 * draw.Real(0, 1)};
+      device.within = {4 * device.between.bytes_per_second, 0.1 * device.between.latency};
       device.peak_flops = 1 / slowness;
     }
+    device.node = d / 2;
     device.name = "device " + std::to_string(d);
     p.devices.push_back(device);
   }

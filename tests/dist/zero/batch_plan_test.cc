@@ -63,6 +63,10 @@ TEST(PlanFile, RoundTrip) {
     EXPECT_EQ(back->batches.MicroBatches(r), plan.batches.MicroBatches(r));
   }
   EXPECT_EQ(FormatPlan(*back), FormatPlan(plan));
+  EXPECT_TRUE(back->recompute.empty());
+  TrainPlan with = plan;
+  with.recompute = {true, false, false, true};
+  EXPECT_EQ(ParsePlan(FormatPlan(with))->recompute, with.recompute);
 }
 
 TEST(PlanFile, SaysWhatIsWrong) {
@@ -83,6 +87,10 @@ TEST(PlanFile, SaysWhatIsWrong) {
       std::string(ParsePlan(FormatPlan({0, SpreadBatch(4, {2, 2}), {0, 0}})).status().message()),
       HasSubstr("all shares are 0"));
   EXPECT_THROW(FormatPlan({0, SpreadBatch(4, {2, 2}), {1}}), InvalidArgument);
+  EXPECT_THAT(with("\"share\":1.0", "\"share\":1.0,\"recompute\":true"),
+              HasSubstr("some ranks have recompute"));
+  EXPECT_THAT(with("\"share\":1.0", "\"share\":1.0,\"recompute\":1"),
+              HasSubstr("not true or false"));
   EXPECT_THAT(with("\"share\":1.0", "\"shard\":1.0"), HasSubstr("rank 0 has no share"));
   EXPECT_THAT(with("\"last_micro_batch\":2", "\"last_micro_batch\":3"), HasSubstr("rank 0"));
 }

@@ -1,0 +1,86 @@
+#!/usr/bin/python3
+"""pando plan: what it shows, what train makes of its file, and what it says to nonsense."""
+
+import json
+import unittest
+
+import job as j
+import pando_process as p
+
+CLUSTER = """
+network_gbit = 100
+[[node]]
+gpu = "A100-80"
+gpus = 2
+[[node]]
+gpu = "T4"
+gpus = 1
+count = 2
+memory_gb = 14
+"""
+
+
+class Plan(j.JobTest):
+    def setUp(self):
+        super().setUp()
+        self.cluster = self.write("cluster.toml", CLUSTER)
+
+    def plan(self, *more):
+        code, out, err = self.pando("plan", "--cluster=" + self.cluster, *more)
+        self.assertEqual(code, p.DONE, err)
+        return out
+
+    def test_shows_a_plan_and_its_rivals(self):
+        said = json.loads(self.plan("--model=gpt2-1.5b", "--global-tokens=500k", "--json"))
+        samples = sum(d["count"] * ((d["micro_steps"] - 1) * d["micro_batch"] + d["last_micro_batch"])
+                      for d in said["devices"] if d["micro_steps"])
+        self.assertAlmostEqual(samples, 500000 // 1024, delta=2)  # of a row the first is shown
+        for d in said["devices"]:
+            self.assertLessEqual(d["needs"], d["memory"])
+        self.assertLessEqual({d["memory"] for d in said["devices"]}, {73600000000, 12880000000})
+        for other in said["others"].values():
+            if other:
+                self.assertLessEqual(said["seconds"], other["seconds"])
+        for stage in said["by_stage"]:
+            self.assertLessEqual(said["seconds"], stage["seconds"])
+        # A parameter takes 48 bytes of host RAM.
+        self.assertEqual(said["host_bytes"], 48 * said["parameters"])
+        words = self.plan("--model=gpt2-1.5b")
+        for part in ("bottleneck: ", "host RAM", "Poplar's", "A100-80", "busy", "tokens/s"):
+            self.assertIn(part, words)
+
+    def test_train_takes_the_file(self):
+        plan = self.path("plan.json")
+        self.plan("--model=gpt2-124m", "--global-tokens=8192", "--zero-stage=3", "--out=" + plan)
+        ranks = len(json.loads(p.read(plan))["ranks"])
+        train = [o for o in self.train_command("--plan=" + plan) if "batch" not in o]
+        self.run_job(ranks, *train)
+
+    def test_wrong_input(self):
+        def refused(cluster, part, *more, code=p.WRONG_INPUT):
+            path = self.write("wrong.toml", cluster)
+            self.assert_refused(["plan", "--cluster=" + path, *more], code, part)
+
+        self.assert_refused(["plan"], p.WRONG_INPUT, "--cluster")
+        self.assert_refused(["plan", "--cluster=" + self.path("none")], p.WRONG_INPUT, "none")
+        refused("", "no [[node]]")
+        refused("[[node", "line 1")
+        refused("[[node]]\ngpus = 2", "no gpu")
+        refused("[[node]]\ngpu = \"T5\"\ngpus = 2", "no GPU called T5 is known; there are T4, ")
+        refused("[[node]]\ngpu = \"T4\"\ngpus = -2", "node 0: gpus must be a number above 0")
+        refused("[[node]]\ngpu = \"T4\"\ngpus = 1.5", "not a count")
+        refused("[[node]]\ngpu = \"T4\"\nmemory_gb = 20", "has 16")
+        refused("[[node]]\ngpu = \"T4\"\nmemory = 20", "unknown field memory")
+        refused("[[node]]\ngpu = \"T4\"\ncount = 2", "network_gbit")
+        refused("[[node]]\ngpu = \"T4\"", "nothing fits", "--model=llama-8b", code=p.OUT_OF_MEMORY)
+        for more, part in ((["--model=gpt5"], "no model called gpt5"),
+                           (["--global-tokens=0"], "--global-tokens"),
+                           (["--global-tokens=12x"], "--global-tokens"),
+                           (["--global-tokens=10"], "a sample of"),
+                           (["--zero-stage=4"], "there are 0 to 3"),
+                           (["--out=/no/such/folder/plan.json"], "--out")):
+            refused(CLUSTER, part, *more)
+
+
+if __name__ == "__main__":
+    unittest.main()
