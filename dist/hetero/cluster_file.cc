@@ -41,17 +41,25 @@ absl::StatusOr<int> Count(const toml::table& table, const char* field, const std
 }
 
 absl::Status AddNodes(const toml::table& table, const std::string& where, Cluster& cluster) {
-  PANDO_RETURN_IF_ERROR(CheckFields(table, {"gpu", "gpus", "count", "memory_gb"}, where));
-  const auto name = table["gpu"].value<std::string>();
-  if (!name) return Wrong(absl::StrCat(where, " has no gpu = \"...\""));
+  PANDO_RETURN_IF_ERROR(
+      CheckFields(table, {"gpu", "profile", "gpus", "count", "memory_gb", "link_gbit"}, where));
   ClusterNode node;
-  const auto gpu = FindGpu(*name);
-  if (!gpu.ok()) return Wrong(absl::StrCat(where, ": ", std::string(gpu.status().message())));
-  node.gpu = *gpu;
+  node.profile = table["profile"].value_or(std::string());
+  const auto name = table["gpu"].value<std::string>();
+  if (name.has_value() != node.profile.empty()) {
+    return Wrong(absl::StrCat(where, " needs gpu = \"...\" or profile = \"...\", one of them"));
+  }
+  if (name) {
+    const auto gpu = FindGpu(*name);
+    if (!gpu.ok()) return Wrong(absl::StrCat(where, ": ", std::string(gpu.status().message())));
+    node.gpu = *gpu;
+  }
   PANDO_ASSIGN_OR_RETURN(node.gpus, Count(table, "gpus", where));
   PANDO_ASSIGN_OR_RETURN(const double gb, Number(table, "memory_gb", 0, where));
   node.memory = gb * 1e9;
-  if (node.memory > node.gpu->memory) {
+  PANDO_ASSIGN_OR_RETURN(const double gbit, Number(table, "link_gbit", 0, where));
+  node.link = gbit * 1e9 / 8;
+  if (node.gpu != nullptr && node.memory > node.gpu->memory) {
     return Wrong(absl::StrCat(where, ": memory_gb is ", gb, ", but the ", node.gpu->name, " has ",
                               node.gpu->memory / 1e9));
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -60,6 +61,18 @@ Compute ComputeOf(const GpuModel& gpu, const TransformerShape& s, bool recompute
   return c;
 }
 
+/// Adds the node's devices, all like `device`.
+void AddNode(const Cluster& cluster, size_t n, DeviceProfile device, double link,
+             const std::string& what, PlanProblem& problem) {
+  device.node = static_cast<int>(n);
+  device.within = {kLinkEfficiency * link, kIntraLatency};
+  device.between = {kLinkEfficiency * std::min(cluster.network, link), kInterLatency};
+  for (int i = 0; i < cluster.nodes[n].gpus; ++i) {
+    device.name = absl::StrCat("node ", n, " ", what, " ", i);
+    problem.devices.push_back(device);
+  }
+}
+
 }  // namespace
 
 std::vector<PlanUnit> TransformerShape::Units() const {
@@ -110,12 +123,13 @@ PlanProblem Simulate(const Cluster& cluster, const TransformerShape& shape, int6
   problem.global_batch = global_batch;
   problem.units = shape.Units();
   problem.dtype = DType::kBF16;
-  std::map<std::pair<const GpuModel*, double>, int> kinds;
+  std::map<std::tuple<const GpuModel*, double, double>, int> kinds;
   for (size_t n = 0; n < cluster.nodes.size(); ++n) {
     const ClusterNode& node = cluster.nodes[n];
     const GpuModel& gpu = *node.gpu;
     DeviceProfile device;
-    device.kind = kinds.emplace(std::pair(node.gpu, node.memory), kinds.size()).first->second;
+    device.kind =
+        kinds.emplace(std::tuple(node.gpu, node.memory, node.link), kinds.size()).first->second;
     device.memory =
         static_cast<int64_t>((node.memory > 0 ? node.memory : gpu.memory) * kMemoryPart);
     const auto memory = static_cast<double>(device.memory);
@@ -123,13 +137,37 @@ PlanProblem Simulate(const Cluster& cluster, const TransformerShape& shape, int6
     if (recompute) device.computes.push_back(ComputeOf(gpu, shape, true, memory, global_batch));
     device.optimizer_seconds = kOptimizerBytes / (kBandwidthEfficiency * gpu.bandwidth);
     device.peak_flops = gpu.half_flops;
-    device.node = static_cast<int>(n);
-    device.within = {kLinkEfficiency * gpu.link, kIntraLatency};
-    device.between = {kLinkEfficiency * std::min(cluster.network, gpu.link), kInterLatency};
-    for (int i = 0; i < node.gpus; ++i) {
-      device.name = absl::StrCat("node ", n, " ", gpu.name, " ", i);
-      problem.devices.push_back(device);
+    AddNode(cluster, n, device, node.link > 0 ? node.link : gpu.link, gpu.name, problem);
+  }
+  return problem;
+}
+
+absl::StatusOr<PlanProblem> FromProfiles(const Cluster& cluster,
+                                         const std::vector<MeasuredProfile>& profiles,
+                                         int64_t global_batch) {
+  PlanProblem problem;
+  problem.global_batch = global_batch;
+  problem.units = profiles.at(0).units;
+  problem.dtype = profiles[0].dtype;
+  std::map<std::tuple<std::string, double, double>, int> kinds;
+  for (size_t n = 0; n < cluster.nodes.size(); ++n) {
+    const ClusterNode& node = cluster.nodes[n];
+    const MeasuredProfile& p = profiles.at(n);
+    if (p.model != profiles[0].model || p.length != profiles[0].length ||
+        p.dtype != profiles[0].dtype || p.units.size() != problem.units.size()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          node.profile, " was measured with ", p.model, ", ", cluster.nodes[0].profile, " with ",
+          profiles[0].model, ": profile all devices with the same model, samples and precision"));
     }
+    const absl::StatusOr<DeviceProfile> found = ToDevice(p);
+    if (!found.ok()) return found.status();
+    DeviceProfile device = *found;
+    device.kind =
+        kinds.emplace(std::tuple(node.profile, node.memory, node.link), kinds.size()).first->second;
+    if (node.memory > 0) {
+      device.memory = std::min(device.memory, static_cast<int64_t>(node.memory));
+    }
+    AddNode(cluster, n, device, node.link > 0 ? node.link : cluster.network, p.device, problem);
   }
   return problem;
 }

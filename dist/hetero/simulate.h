@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "dist/hetero/gpu_catalogue.h"
 #include "dist/hetero/plan_problem.h"
+#include "dist/hetero/profile_file.h"
 
 namespace pando {
 
@@ -37,9 +38,11 @@ struct TransformerShape {
 absl::StatusOr<TransformerShape> FindShape(const std::string& name);
 
 struct ClusterNode {
-  const GpuModel* gpu = nullptr;
+  const GpuModel* gpu = nullptr;  ///< null where there is a profile instead
+  std::string profile;            ///< file of one that was measured
   int gpus = 1;
   double memory = 0;  ///< bytes of each GPU; 0: all it has
+  double link = 0;    ///< bytes a second between GPUs of the node; 0: by data sheet
 };
 
 struct Cluster {
@@ -51,5 +54,11 @@ struct Cluster {
 /// `recompute`: whether it may be chosen.
 PlanProblem Simulate(const Cluster& cluster, const TransformerShape& shape, int64_t global_batch,
                      bool recompute);
+
+/// The problem of training the model that the nodes' profiles were measured with. `profiles`: by
+/// node. InvalidArgument where they are of different models, samples or precisions.
+absl::StatusOr<PlanProblem> FromProfiles(const Cluster& cluster,
+                                         const std::vector<MeasuredProfile>& profiles,
+                                         int64_t global_batch);
 
 }  // namespace pando

@@ -56,6 +56,68 @@ class Plan(j.JobTest):
         train = [o for o in self.train_command("--plan=" + plan) if "batch" not in o]
         self.run_job(ranks, *train)
 
+    PROFILE = ["profile", "--device=cpu", "--layers=1", "--heads=1", "--width=16", "--context=16",
+               "--vocab=64", "--threads=1", "--largest=4", "--seconds=1"]
+
+    def test_plans_from_what_was_measured(self):
+        for name in ("one", "two"):
+            code, _, err = self.pando(*self.PROFILE, "--out=" + self.path(name + ".json"))
+            self.assertEqual(code, p.DONE, err)
+        profile = json.loads(p.read(self.path("one.json")))
+        self.assertEqual([w["recompute"] for w in profile["ways"]], [False, True])
+        for way in profile["ways"]:
+            self.assertEqual(sorted(batch for batch, _ in way["points"]), [1, 2, 4])
+            self.assertTrue(all(seconds > 0 for _, seconds in way["points"]))
+        # Embeddings 64 x 16 and 16 x 16; a block's four matrices, and eight vectors of up to 128
+        # elements each with padding; the last norm's two.
+        self.assertEqual([elements for elements, _ in profile["units"]],
+                         [1280, (48 + 16 + 64 + 64) * 16 + 8 * 128, 2 * 128])
+        # One of which half as fast as the other.
+        for way in profile["ways"]:
+            way["points"] = [[b, 100.0 * b] for b in (1, 2, 4)]
+        self.write("one.json", json.dumps(profile))
+        for way in profile["ways"]:
+            way["points"] = [[b, 200.0 * b] for b in (1, 2, 4)]
+        self.write("two.json", json.dumps(profile))
+        self.write("cluster.toml", """
+            network_gbit = 10
+            [[node]]
+            profile = "%s"
+            [[node]]
+            profile = "%s"
+            """ % (self.path("one.json"), self.path("two.json")))
+        said = json.loads(self.plan("--global-tokens=192", "--zero-stage=1", "--json"))
+        batches = [(d["micro_steps"] - 1) * d["micro_batch"] + d["last_micro_batch"]
+                   for d in said["devices"]]
+        self.assertEqual(batches, [8, 4])
+        self.assertAlmostEqual(said["seconds"], 800, delta=1)
+
+    def test_wrong_profiles(self):
+        self.assert_refused([*self.PROFILE, "--share=0"], p.WRONG_INPUT, "--share")
+        self.assert_refused([*self.PROFILE, "--length=17"], p.WRONG_INPUT, "--length")
+        self.assert_refused([*self.PROFILE, "--heads=3"], p.WRONG_INPUT, "heads")
+        self.assert_refused([*self.PROFILE, "--memory-budget=1kB"], p.OUT_OF_MEMORY, "budget")
+        good = json.dumps({"device": "cpu", "model": "m", "length": 16, "precision": "f32",
+                           "memory": 1000000, "optimizer_seconds": 1e-9, "units": [[128, 2]],
+                           "ways": [{"recompute": False, "fixed_bytes": 0, "bytes_per_sample": 1,
+                                     "points": [[1, 1.0]]}]})
+        good_path = self.write("good.json", good)
+        for old, new, part in (("{", "[", "parse error"), ("\"length\": 16", "\"length\": -1", "above 0"),
+                               ("f32", "f64", "precision f64"), ("[1, 1.0]", "[1, -1.0]", "measurement"),
+                               ("\"units\"", "\"unit\"", "units"),
+                               ("\"m\"", "\"another\"", "the same model")):
+            bad = self.write("bad.json", good.replace(old, new, 1))
+            cluster = self.write("c.toml", """
+                network_gbit = 10
+                [[node]]
+                profile = "%s"
+                [[node]]
+                profile = "%s"
+                """ % (good_path, bad))
+            self.assert_refused(["plan", "--cluster=" + cluster], p.WRONG_INPUT, part)
+        mixed = self.write("m.toml", CLUSTER + '[[node]]\nprofile = "%s"\n' % good_path)
+        self.assert_refused(["plan", "--cluster=" + mixed], p.WRONG_INPUT, "all nodes have a profile")
+
     def test_wrong_input(self):
         def refused(cluster, part, *more, code=p.WRONG_INPUT):
             path = self.write("wrong.toml", cluster)
@@ -65,7 +127,7 @@ class Plan(j.JobTest):
         self.assert_refused(["plan", "--cluster=" + self.path("none")], p.WRONG_INPUT, "none")
         refused("", "no [[node]]")
         refused("[[node", "line 1")
-        refused("[[node]]\ngpus = 2", "no gpu")
+        refused("[[node]]\ngpus = 2", "needs gpu")
         refused("[[node]]\ngpu = \"T5\"\ngpus = 2", "no GPU called T5 is known; there are T4, ")
         refused("[[node]]\ngpu = \"T4\"\ngpus = -2", "node 0: gpus must be a number above 0")
         refused("[[node]]\ngpu = \"T4\"\ngpus = 1.5", "not a count")
@@ -76,7 +138,7 @@ class Plan(j.JobTest):
         for more, part in ((["--model=gpt5"], "no model called gpt5"),
                            (["--global-tokens=0"], "--global-tokens"),
                            (["--global-tokens=12x"], "--global-tokens"),
-                           (["--global-tokens=10"], "a sample of"),
+                           (["--global-tokens=10"], "a sample has"),
                            (["--zero-stage=4"], "there are 0 to 3"),
                            (["--out=/no/such/folder/plan.json"], "--out")):
             refused(CLUSTER, part, *more)

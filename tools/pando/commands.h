@@ -17,5 +17,6 @@ Command AddInspectCommand(CLI::App& app);
 Command AddLaunchCommand(CLI::App& app);
 Command AddStoreCommand(CLI::App& app);
 Command AddPlanCommand(CLI::App& app);
+Command AddProfileCommand(CLI::App& app);
 
 }  // namespace pando

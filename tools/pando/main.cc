@@ -18,9 +18,9 @@ int Main(int argc, char** argv) {
       "memory;\n75 interrupted after a save, 76 another rank was lost: run the same command again "
       "to go "
       "on.");
-  const std::vector<Command> commands = {AddTrainCommand(app),   AddSampleCommand(app),
-                                         AddInspectCommand(app), AddLaunchCommand(app),
-                                         AddStoreCommand(app),   AddPlanCommand(app)};
+  const std::vector<Command> commands = {
+      AddTrainCommand(app), AddSampleCommand(app), AddInspectCommand(app), AddLaunchCommand(app),
+      AddStoreCommand(app), AddPlanCommand(app),   AddProfileCommand(app)};
   std::string name = "pando";
   const auto fail = [&name](std::string text, ExitCode code) {
     std::replace(text.begin(), text.end(), '\n', ' ');  // one line

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <iostream>
 
 #include "absl/strings/numbers.h"
@@ -34,29 +35,54 @@ int64_t ParseCount(const char* option, const std::string& text) {
   return static_cast<int64_t>(value * factor);
 }
 
-PlanProblem ProblemOf(const Options& o, const TransformerShape& shape) {
+std::vector<MeasuredProfile> ReadProfiles(const Cluster& cluster) {
+  std::vector<MeasuredProfile> profiles;
+  for (const ClusterNode& node : cluster.nodes) {
+    const absl::StatusOr<MeasuredProfile> profile =
+        ParseProfile(ValueOrThrow(ReadFile(node.profile, int64_t{1} << 20)));
+    Require(profile.ok(), node.profile, ": ", std::string(profile.status().message()));
+    profiles.push_back(*profile);
+  }
+  return profiles;
+}
+
+/// Reads the cluster; sets tokens_per_sample and the problem.
+void Describe(const Options& o, PlanFindings& f) {
   const absl::StatusOr<Cluster> cluster =
       ParseCluster(ValueOrThrow(ReadFile(o.cluster, int64_t{1} << 20)));
   Require(cluster.ok(), "--cluster ", o.cluster, ": ", std::string(cluster.status().message()));
-  const int64_t samples = ParseCount("--global-tokens", o.tokens) / shape.context;
-  Require(samples > 0, "--global-tokens ", o.tokens, ": a sample of ", o.model, " has ",
-          shape.context);
-  PlanProblem problem = Simulate(*cluster, shape, samples, !o.no_recompute);
-  problem.stages.clear();
+  const auto measured = std::count_if(cluster->nodes.begin(), cluster->nodes.end(),
+                                      [](const ClusterNode& n) { return !n.profile.empty(); });
+  Require(measured == 0 || measured == static_cast<int64_t>(cluster->nodes.size()), "--cluster ",
+          o.cluster, ": either all nodes have a profile or none");
+  const std::vector<MeasuredProfile> profiles =
+      measured > 0 ? ReadProfiles(*cluster) : std::vector<MeasuredProfile>();
+  absl::StatusOr<TransformerShape> shape;
+  if (measured == 0) {
+    shape = FindShape(o.model);
+    Require(shape.ok(), "--model: ", std::string(shape.status().message()));
+  }
+  f.tokens_per_sample = measured > 0 ? profiles[0].length : shape->context;
+  const int64_t samples = ParseCount("--global-tokens", o.tokens) / f.tokens_per_sample;
+  Require(samples > 0, "--global-tokens ", o.tokens, ": a sample has ", f.tokens_per_sample);
+  if (measured > 0) {
+    const absl::StatusOr<PlanProblem> problem = FromProfiles(*cluster, profiles, samples);
+    Require(problem.ok(), "--cluster ", o.cluster, ": ", std::string(problem.status().message()));
+    f.problem = *problem;
+  } else {
+    f.problem = Simulate(*cluster, *shape, samples, !o.no_recompute);
+  }
+  f.problem.stages.clear();
   for (const double stage : ParseList("--zero-stage", o.stages)) {
     Require(stage == 0 || stage == 1 || stage == 2 || stage == 3, "--zero-stage ", o.stages,
             ": there are 0 to 3");
-    problem.stages.push_back(static_cast<int>(stage));
+    f.problem.stages.push_back(static_cast<int>(stage));
   }
-  return problem;
 }
 
 int RunPlan(const Options& o) {
-  const absl::StatusOr<TransformerShape> shape = FindShape(o.model);
-  Require(shape.ok(), "--model: ", std::string(shape.status().message()));
   PlanFindings f;
-  f.problem = ProblemOf(o, *shape);
-  f.tokens_per_sample = shape->context;
+  Describe(o, f);
   absl::StatusOr<HeteroPlan> best = MakePlan(f.problem);
   if (!best.ok()) throw OutOfMemory(std::string(best.status().message()));
   f.best = *std::move(best);
@@ -83,9 +109,11 @@ Command AddPlanCommand(CLI::App& app) {
                            "show how a model would be trained on a cluster of mixed GPUs that is "
                            "only described, and what other ways would cost");
   c->add_option("--cluster", o->cluster,
-                "TOML: network_gbit, and for each [[node]] gpu, gpus, count, memory_gb")
+                "TOML: network_gbit, and for each [[node]] gpu (or profile, a file of pando "
+                "profile), gpus, count, memory_gb, link_gbit")
       ->required();
-  c->add_option("--model", o->model, "one of those that are described")->capture_default_str();
+  c->add_option("--model", o->model, "of those that are described; profiles name their own")
+      ->capture_default_str();
   c->add_option("--global-tokens", o->tokens, "of a step: as 2M, 500k or 1048576")
       ->capture_default_str();
   c->add_option("--zero-stage", o->stages, "to choose from")->capture_default_str();

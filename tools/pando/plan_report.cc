@@ -90,15 +90,17 @@ std::string RowInWords(const PlanProblem& problem, const HeteroPlan& plan, const
       b.micro_steps == 0
           ? "none"
           : absl::StrFormat("%d x %d + %d", b.micro_batch, b.micro_steps - 1, b.last_micro_batch);
-  return absl::StrFormat("%s %-14s %5.2f %%  %5.1f / %5.1f GB %-9s %s %3.0f %%\n", name, batch,
-                         100 * row.plan.share, static_cast<double>(row.need) / 1e9,
-                         static_cast<double>(row.memory) / 1e9,
+  const bool small = row.memory < int64_t{2} << 30;
+  const double unit = small ? 1e6 : 1e9;
+  return absl::StrFormat("%s %-14s %6.2f %%  %5.1f / %5.1f %s %-9s %s %3.0f %%\n", name, batch,
+                         100 * row.plan.share, static_cast<double>(row.need) / unit,
+                         static_cast<double>(row.memory) / unit, small ? "MB" : "GB",
                          Recomputes(problem, first, row.plan) ? "recompute" : "",
                          Bar(row.busy / plan.seconds), 100 * row.busy / plan.seconds);
 }
 
 std::string Table(const PlanProblem& problem, const HeteroPlan& plan) {
-  std::string text = absl::StrFormat("  %-22s %-4s %-14s %7s  %16s %-9s %s\n", "devices", "",
+  std::string text = absl::StrFormat("  %-22s %-4s %-14s %8s  %16s %-9s %s\n", "devices", "",
                                      "samples", "share", "memory", "", "busy");
   size_t first = 0;
   for (const Row& row : Rows(problem, plan)) {

@@ -22,7 +22,7 @@ void Call(const std::string& url, const std::string& body) {
   const absl::Time deadline = absl::Now() + absl::Seconds(30);
   HttpAnswer answer;
   do {
-    answer = Post({.url = url, .body = body}, deadline, [](absl::string_view) { return true; });
+    answer = Post({url, "", body, ""}, deadline, [](absl::string_view) { return true; });
     if (answer.error.empty()) break;
     absl::SleepFor(absl::Milliseconds(20));
   } while (absl::Now() < deadline);
