@@ -6,7 +6,7 @@
 
 namespace pando {
 
-/// What `text` is on rank 0, on all ranks. A null communicator is one rank. Throws PeerLost.
-std::string BroadcastText(Communicator* communicator, const std::string& text);
+/// What `text` is on rank `root`, on all ranks. A null communicator is one rank. Throws PeerLost.
+std::string BroadcastText(Communicator* communicator, const std::string& text, int root = 0);
 
 }  // namespace pando

@@ -92,6 +92,37 @@ class Plan(j.JobTest):
         self.assertEqual(batches, [8, 4])
         self.assertAlmostEqual(said["seconds"], 800, delta=1)
 
+    def test_train_measures_and_plans(self):
+        steps = ["--global-batch=6", "--dropout=0.1", "--schedule=constant"]
+        train = [o for o in self.train_command(*steps) if not o.startswith("--micro-batch")]
+        single = [o for o in self.train_command(*steps, out=self.path("single"))
+                  if not o.startswith("--micro-batch")]
+        code, _, err = self.pando(*single)
+        self.assertEqual(code, p.DONE, err)
+        # A rank with less memory than the other.
+        script = "exec %s %s --plan=auto --memory-budget=$([ $RANK = 1 ] && echo 30MB || echo 100MB)" % (
+            p.PANDO, " ".join(train))
+        _, err = self.run_job(2, "sh", "-c", script)
+        self.assertIn("plan: ZeRO stage", err)
+        plan = json.loads(p.read(self.path("run/plan.json")))
+        samples = [(r["micro_steps"] - 1) * r["micro_batch"] + r["last_micro_batch"]
+                   for r in plan["ranks"] if r["micro_steps"]]
+        self.assertEqual(sum(samples), 6)
+        losses = [[line["loss"] for line in p.log_of(self.path(d)) if "loss" in line]
+                  for d in ("single", "run")]
+        self.assertEqual(len(losses[1]), 4)
+        for a, b in zip(*losses):
+            self.assertLessEqual(abs(a - b), 1e-6 * a)
+        # What was planned can be given to another run.
+        again = [o for o in train if "batch" not in o] + ["--out=" + self.path("again")]
+        self.run_job(2, *again, "--plan=" + self.path("run/plan.json"))
+        self.assertEqual(p.log_of(self.path("again"))[-1]["val_loss"],
+                         p.log_of(self.path("run"))[-1]["val_loss"])
+        for workers, more, part in ((1, ["--plan=auto"], "several ranks"),
+                                    (2, ["--plan=auto", "--shards=.5"], "--plan says all")):
+            _, err = self.run_job(workers, *train, *more, code=p.WRONG_INPUT)
+            self.assertIn(part, err)
+
     def test_wrong_profiles(self):
         self.assert_refused([*self.PROFILE, "--share=0"], p.WRONG_INPUT, "--share")
         self.assert_refused([*self.PROFILE, "--length=17"], p.WRONG_INPUT, "--length")

@@ -99,17 +99,6 @@ std::string RowInWords(const PlanProblem& problem, const HeteroPlan& plan, const
                          Bar(row.busy / plan.seconds), 100 * row.busy / plan.seconds);
 }
 
-std::string Table(const PlanProblem& problem, const HeteroPlan& plan) {
-  std::string text = absl::StrFormat("  %-22s %-4s %-14s %8s  %16s %-9s %s\n", "devices", "",
-                                     "samples", "share", "memory", "", "busy");
-  size_t first = 0;
-  for (const Row& row : Rows(problem, plan)) {
-    text += RowInWords(problem, plan, row, first);
-    first += static_cast<size_t>(row.count);
-  }
-  return text;
-}
-
 /// Who the others wait for, and for how long all wait for the links.
 std::string Bottleneck(const PlanProblem& problem, const HeteroPlan& plan) {
   std::vector<double> busy;
@@ -123,6 +112,17 @@ std::string Bottleneck(const PlanProblem& problem, const HeteroPlan& plan) {
 
 }  // namespace
 
+std::string PlanTable(const PlanProblem& problem, const HeteroPlan& plan) {
+  std::string text = absl::StrFormat("  %-22s %-4s %-14s %8s  %16s %-9s %s\n", "devices", "",
+                                     "samples", "share", "memory", "", "busy");
+  size_t first = 0;
+  for (const Row& row : Rows(problem, plan)) {
+    text += RowInWords(problem, plan, row, first);
+    first += static_cast<size_t>(row.count);
+  }
+  return text;
+}
+
 std::string ReportInWords(const PlanFindings& f) {
   const HeteroPlan& best = f.best;
   const auto used = std::count_if(best.devices.begin(), best.devices.end(),
@@ -133,7 +133,7 @@ std::string ReportInWords(const PlanFindings& f) {
       WithPrefix(static_cast<double>(f.problem.parameters()), ""), f.problem.global_batch,
       f.tokens_per_sample, f.problem.devices.size(), best.stage, used, best.seconds,
       WithPrefix(TokensPerSecond(f, best), "tokens/s"));
-  text += Table(f.problem, best) + Bottleneck(f.problem, best);
+  text += PlanTable(f.problem, best) + Bottleneck(f.problem, best);
   text += absl::StrFormat(
       "host RAM for checkpoints in memory, two copies of each: %.1f GB over "
       "all nodes\n\n",

@@ -17,6 +17,9 @@ struct PlanFindings {
   std::vector<Strategy> others;
 };
 
+/// A line per device or per kind that does the same: samples, share, memory, how busy it is.
+std::string PlanTable(const PlanProblem& problem, const HeteroPlan& plan);
+
 /// For people: a line per kind of device that does the same, with a bar of how busy it is, and what
 /// else was weighed.
 std::string ReportInWords(const PlanFindings& findings);

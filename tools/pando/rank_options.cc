@@ -21,8 +21,11 @@ std::vector<double> PerRank(const char* option, const std::string& text, int ran
   return values;
 }
 
-void UsePlan(const std::string& path, int rank, int ranks, TrainerOptions& trainer) {
-  const absl::StatusOr<TrainPlan> plan = ParsePlan(ValueOrThrow(ReadFile(path, int64_t{1} << 26)));
+}  // namespace
+
+void UsePlan(const std::string& text, const std::string& path, int rank, int ranks,
+             TrainerOptions& trainer) {
+  const absl::StatusOr<TrainPlan> plan = ParsePlan(text);
   Require(plan.ok(), "--plan ", path, ": ", std::string(plan.status().message()));
   Require(plan->batches.ranks.size() == static_cast<size_t>(ranks), "--plan ", path, " is for ",
           plan->batches.ranks.size(), " ranks, but there are ", ranks);
@@ -32,8 +35,6 @@ void UsePlan(const std::string& path, int rank, int ranks, TrainerOptions& train
   trainer.batches = plan->batches;
   trainer.global_batch = plan->batches.global_batch();
 }
-
-}  // namespace
 
 std::vector<double> ParseList(const char* option, const std::string& text) {
   std::vector<double> values;
@@ -58,7 +59,9 @@ void AddRankOptions(CLI::App& c, RankOptions& o, TrainerOptions& trainer) {
                "each rank's part of what is kept in parts, as .5,.3,.2; "
                "default: even")
       ->group(group);
-  c.add_option("--plan", o.plan, "file with stage, batches and parts of every rank")->group(group);
+  c.add_option("--plan", o.plan,
+               "file with stage, batches and parts of every rank; auto: measure and plan")
+      ->group(group);
   c.add_option("--check-replicas", trainer.check_replicas,
                "steps after which ranks compare what should be the same bits; 0: never")
       ->capture_default_str()
@@ -75,10 +78,12 @@ void AddRankOptions(CLI::App& c, RankOptions& o, TrainerOptions& trainer) {
 
 void SpreadOverRanks(const RankOptions& o, int rank, int ranks, TrainerOptions& trainer) {
   if (!o.plan.empty()) {
-    Require(o.micro_batch.empty() && o.shares.empty() && !o.global_batch_given,
+    Require(o.micro_batch.empty() && o.shares.empty() && (o.automatic() || !o.global_batch_given),
             "--plan says all about batches and parts: leave out --global-batch, --micro-batch and "
             "--shards");
-    UsePlan(o.plan, rank, ranks, trainer);
+    if (!o.automatic()) {
+      UsePlan(ValueOrThrow(ReadFile(o.plan, int64_t{1} << 26)), o.plan, rank, ranks, trainer);
+    }
     return;
   }
   if (!o.shares.empty()) trainer.zero.shares = PerRank("--shards", o.shares, ranks);

@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "ckpt/atomic_file.h"
 #include "ckpt/checkpoint_reader.h"
 #include "ckpt/checkpoint_writer.h"
 #include "ckpt/run_folder.h"
@@ -18,6 +19,7 @@
 #include "engine/trace.h"
 #include "models/hugging_face.h"
 #include "ops/kernels/tf32.h"
+#include "tools/pando/auto_plan.h"
 #include "tools/pando/commands.h"
 #include "tools/pando/device_option.h"
 #include "tools/pando/interrupt.h"
@@ -54,6 +56,7 @@ class TrainRun : public TrainerHooks {
 
  private:
   void BuildModel();
+  void PlanRanks();
   void CheckMemory();
   void OpenFolder();
   FoundCheckpoint FindCheckpoint();
@@ -82,6 +85,7 @@ class TrainRun : public TrainerHooks {
   std::optional<RunLog> log_;
   /// What must be equal for a resumed run to be the same run.
   std::map<std::string, std::string> identity_;
+  std::string plan_;  ///< made by measuring
   int64_t start_step_ = 0;
   int64_t saved_step_ = -1;
   bool resumes_ = false;
@@ -93,6 +97,7 @@ void TrainRun::OpenDevice() {
   const Precision precision = ChoosePrecision(o_.precision, device_);
   o_.trainer.precision = precision.dtype;
   allow_tf32 = precision.tf32;
+  if (o_.memory_budget_bytes > 0) device().allocator().SetBudget(o_.memory_budget_bytes);
   progress_.Note(absl::StrCat(device_.note, "; precision: ", o_.precision));
 }
 
@@ -107,9 +112,16 @@ void TrainRun::BuildModel() {
       WithPrefix(model_->FlopsPerToken(o_.SampleLength()), "FLOP"), model_->FlopsFormula()));
 }
 
+/// Where the plan is to be made now: by measuring, and with more than one rank.
+void TrainRun::PlanRanks() {
+  if (!o_.ranks.automatic()) return;
+  Require(group_.size() > 1, "--plan auto is for several ranks: see pando launch");
+  plan_ = PlanByMeasuring(o_.gpt, o_.trainer, device(), *group_.communicator(),
+                          [this](const std::string& line) { progress_.Note(line); });
+  UsePlan(plan_, "auto", group_.rank(), group_.size(), o_.trainer);
+}
+
 void TrainRun::CheckMemory() {
-  Allocator& allocator = device().allocator();
-  if (o_.memory_budget_bytes > 0) allocator.SetBudget(o_.memory_budget_bytes);
   model_->SetRecompute(o_.trainer.recompute);
   const int64_t need =
       Trainer::EstimateMemory(*model_, registry_, o_.trainer, group_.rank(), group_.size());
@@ -128,6 +140,8 @@ void TrainRun::CheckMemory() {
 void TrainRun::OpenFolder() {
   folder_.emplace(ValueOrThrow(RunFolder::Prepare(o_.out, CheckpointBytes(registry_))));
   for (const std::string& note : folder_->notes()) progress_.Note(note);
+  // To be read, edited, and given to another run.
+  if (!plan_.empty()) ThrowIfNotOk(WriteFileAtomically(JoinPath(o_.out, "plan.json"), plan_));
   // Better now than after the steps that were to be traced.
   Require(o_.profile.empty() || std::ofstream(o_.profile, std::ios::app).good(), "--profile ",
           o_.profile, ": this file can't be written");
@@ -325,10 +339,11 @@ int TrainRun::Run() {
   OpenDevice();
   data_ = OpenRunData(o_);
   BuildModel();
-  CheckMemory();
+  if (!o_.ranks.automatic()) CheckMemory();
   FindIdentity();
   group_.Form(o_.ranks.group, device());
   CheckSameRun();
+  PlanRanks();
   if (group_.first()) OpenFolder();
   const FoundCheckpoint found = FindCheckpoint();
   resumes_ = !BroadcastText(group_.communicator(), found.path).empty();
