@@ -89,9 +89,12 @@ class Profiler {
     return seconds;
   }
 
+  /// Whether twice as much would take more than the time there is.
+  bool IsSlow() const { return 2 * step_seconds_ * kTimes * (1 + kMicroSteps) > options_.seconds; }
+
   bool Fits(int64_t batch) {
     try {
-      Step(batch, 1);
+      step_seconds_ = Step(batch, 1);
     } catch (const OutOfMemory&) {
       if (batch == 1) throw;
       return false;
@@ -103,9 +106,9 @@ class Profiler {
   void FindLargest() {
     Fits(1);
     int64_t too_large = 2;
-    while (too_large <= options_.largest && Fits(too_large)) too_large *= 2;
+    while (too_large <= options_.largest && !IsSlow() && Fits(too_large)) too_large *= 2;
     largest_ = too_large / 2;
-    too_large = std::min(too_large, options_.largest + 1);
+    too_large = IsSlow() ? largest_ + 1 : std::min(too_large, options_.largest + 1);
     while (too_large - largest_ > 1) {
       const int64_t middle = (largest_ + too_large) / 2;
       (Fits(middle) ? largest_ : too_large) = middle;
@@ -169,6 +172,7 @@ class Profiler {
   Clock::time_point start_ = Clock::now();
   int64_t steps_ = 0;
   int64_t bytes_ = 0;
+  double step_seconds_ = 0;  ///< of the last one that fitted
   int64_t largest_ = 0;
   std::vector<Needed> needed_;
 };

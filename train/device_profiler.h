@@ -19,7 +19,7 @@ struct ProfileOptions {
   int64_t largest = 64;  ///< samples to try in a micro-batch at most
   /// Memory that is left free, of the device's budget: what a longer run may need.
   double margin = 0.05;
-  /// Sizes are not timed any more once so much has gone by.
+  /// Sizes are not timed any more once so much has gone by, nor tried that would take longer.
   double seconds = 60;
   std::function<void(const std::string&)> note = [](const std::string&) {};
 };

@@ -118,10 +118,24 @@ class Plan(j.JobTest):
         self.run_job(2, *again, "--plan=" + self.path("run/plan.json"))
         self.assertEqual(p.log_of(self.path("again"))[-1]["val_loss"],
                          p.log_of(self.path("run"))[-1]["val_loss"])
-        for workers, more, part in ((1, ["--plan=auto"], "several ranks"),
+        for workers, more, part in ((1, ["--emulate-speed=0"], "a speed of 0"),
+                                    (1, ["--plan=auto"], "several ranks"),
                                     (2, ["--plan=auto", "--shards=.5"], "--plan says all")):
             _, err = self.run_job(workers, *train, *more, code=p.WRONG_INPUT)
             self.assertIn(part, err)
+
+    def test_a_slow_rank_gets_less(self):
+        train = [o for o in self.train_command("--global-batch=12", "--width=64", "--heads=2")
+                 if not o.startswith("--micro-batch")]
+        # A tenth of the other's speed.
+        script = "exec %s %s --plan=auto --emulate-speed=$([ $RANK = 1 ] && echo .02 || echo .2)" % (
+            p.PANDO, " ".join(train))
+        _, err = self.run_job(2, "sh", "-c", script)
+        self.assertEqual(err.count("emulated: kernels took"), 2)
+        ranks = json.loads(p.read(self.path("run/plan.json")))["ranks"]
+        samples = [(r["micro_steps"] - 1) * r["micro_batch"] + r["last_micro_batch"]
+                   if r["micro_steps"] else 0 for r in ranks]
+        self.assertGreater(samples[0], 2 * samples[1])
 
     def test_wrong_profiles(self):
         self.assert_refused([*self.PROFILE, "--share=0"], p.WRONG_INPUT, "--share")

@@ -33,6 +33,18 @@ CLI::App* AddCommand(CLI::App& app, const std::string& name, const std::string& 
   return command;
 }
 
+void AddEmulationOptions(CLI::App& command, double& speed, double& jitter) {
+  const std::string group = "Trying a cluster of unlike machines on one";
+  command
+      .add_option("--emulate-speed", speed,
+                  "kernels of the CPU take as long as on a device of this part of its speed")
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--emulate-jitter", jitter, "and vary by up to this part")
+      ->capture_default_str()
+      ->group(group);
+}
+
 CLI::Option* AddDeviceOption(CLI::App& command, std::string& device) {
   return command
       .add_option("--device", device, "auto (a GPU if there is one), cpu, cuda (cuda:0) or cuda:N")

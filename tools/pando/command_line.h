@@ -14,6 +14,9 @@ CLI::App* AddCommand(CLI::App& app, const std::string& name, const std::string& 
 /// Adds `--device`, as ChooseDevice takes it.
 CLI::Option* AddDeviceOption(CLI::App& command, std::string& device);
 
+/// Adds `--emulate-speed` and `--emulate-jitter`.
+void AddEmulationOptions(CLI::App& command, double& speed, double& jitter);
+
 /// The arguments with the contents of a --config file put before the command's own, which therefore
 /// win. Throws InvalidArgument, naming the file and the line's key, if it can't be read.
 std::vector<std::string> WithConfigFile(std::vector<std::string> arguments, const CLI::App& app);

@@ -1,11 +1,16 @@
 #include "tools/pando/device_option.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 #include "engine/cpu/cpu_device.h"
+#include "engine/cpu/parallel.h"
+#include "engine/cpu/slowed_device.h"
 #include "engine/cuda/cuda_device.h"
 #include "engine/error.h"
 
@@ -58,6 +63,32 @@ ChosenDevice ChooseDevice(const std::string& option, int local_rank) {
       absl::ConsumePrefix(&rest, "cuda:") && !rest.empty() && absl::SimpleAtoi(rest, &index);
   Require(good && index >= 0, "--device ", option, ": must be auto, cpu, cuda or cuda:N");
   return Gpu(index);
+}
+
+namespace {
+SlowedStats emulation;
+}  // namespace
+
+ChosenDevice Emulate(const ChosenDevice& chosen, const EmulationOptions& options) {
+  if (options.speed == 1 && options.jitter == 0) return chosen;
+  Require(chosen.device->type() == DeviceType::kCpu,
+          "--emulate-speed is for the CPU: give --device cpu");
+  SetNumThreads(1);
+  SlowedOptions slowed;
+  slowed.speed = options.speed;
+  slowed.jitter = options.jitter;
+  slowed.seed = static_cast<uint64_t>(getpid());
+  // Devices live as long as the process.
+  static Device* device = nullptr;
+  device = NewSlowedDevice(slowed, &emulation).release();
+  return {device, 0, absl::StrCat(chosen.note, ", emulated at ", options.speed, " of its speed")};
+}
+
+std::string EmulationReport() {
+  if (emulation.emulated == 0) return "";
+  return absl::StrFormat("emulated: kernels took %.1f s, %.1f s of the processor; overrun %.2f %%",
+                         emulation.emulated, emulation.used,
+                         100 * emulation.overrun / emulation.emulated);
 }
 
 Precision ChoosePrecision(const std::string& option, const ChosenDevice& chosen) {

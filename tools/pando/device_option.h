@@ -20,6 +20,18 @@ struct ChosenDevice {
 /// old.
 ChosenDevice ChooseDevice(const std::string& option, int local_rank = 0);
 
+/// A device that is slower than it is, to try a cluster of unlike ones on one machine.
+struct EmulationOptions {
+  double speed = 1;  ///< of the CPU's; 1: no emulation
+  double jitter = 0;
+};
+
+/// The CPU, slowed as asked, computing on one thread; its kernels' jitter is drawn anew in each
+/// process. Throws InvalidArgument for another device.
+ChosenDevice Emulate(const ChosenDevice& chosen, const EmulationOptions& options);
+/// One line for people, how honest emulation has been so far; empty without it.
+std::string EmulationReport();
+
 /// What `--precision` asks for: f32, tf32 (f32, with matrix products of TF32), bf16 or f16.
 struct Precision {
   DType dtype = DType::kF32;

@@ -25,6 +25,7 @@ struct Options {
   double share = 1;
   bool no_recompute = false;
   bool json = false;
+  EmulationOptions emulation;
   ProfileOptions profile;
 };
 
@@ -62,7 +63,7 @@ int RunProfile(Options o) {
   o.profile.length = o.length > 0 ? o.length : o.gpt.context;
   Require(o.profile.length <= o.gpt.context, "--length ", o.profile.length,
           " is more than the model's --context ", o.gpt.context);
-  const ChosenDevice chosen = ChooseDevice(o.device);
+  const ChosenDevice chosen = Emulate(ChooseDevice(o.device), o.emulation);
   const Precision precision = ChoosePrecision(o.precision, chosen);
   allow_tf32 = precision.tf32;
   if (!o.budget.empty()) chosen.device->allocator().SetBudget(ParseBytes(o.budget));
@@ -96,6 +97,7 @@ Command AddProfileCommand(CLI::App& app) {
                            "measure how fast this machine's device computes a model, and how large "
                            "a micro-batch it takes: what pando plan reads");
   AddDeviceOption(*c, o->device);
+  AddEmulationOptions(*c, o->emulation.speed, o->emulation.jitter);
   c->add_option("--precision", o->precision, "f32, tf32, bf16 or f16")
       ->capture_default_str()
       ->check(CLI::IsMember({"f32", "tf32", "bf16", "f16"}));

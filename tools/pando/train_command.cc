@@ -93,7 +93,7 @@ class TrainRun : public TrainerHooks {
 };
 
 void TrainRun::OpenDevice() {
-  device_ = ChooseDevice(o_.device, group_.local_rank());
+  device_ = Emulate(ChooseDevice(o_.device, group_.local_rank()), o_.emulation);
   const Precision precision = ChoosePrecision(o_.precision, device_);
   o_.trainer.precision = precision.dtype;
   allow_tf32 = precision.tf32;
@@ -360,6 +360,9 @@ int TrainRun::Run() {
     progress_.Note(absl::StrCat("interrupted and saved after step ", summary.next_step,
                                 ": the same command goes on from there"));
     return kInterrupted;
+  }
+  if (const std::string report = EmulationReport(); !report.empty()) {
+    std::cerr << report << std::endl;
   }
   if (group_.first()) Finish(summary);
   return kDone;

@@ -108,6 +108,7 @@ void AddMachineOptions(CLI::App& c, TrainOptions& o) {
   c.add_flag("--recompute", o.trainer.recompute, "keep fewer activations, compute more")
       ->group(group);
   AddDeviceOption(c, o.device)->group(group);
+  AddEmulationOptions(c, o.emulation.speed, o.emulation.jitter);
   c.add_option("--threads", o.threads, "CPU threads; default: all")->group(group);
   c.add_option("--memory-budget", o.memory_budget, "most memory for tensors, as 16GB or 512MiB")
       ->group(group);

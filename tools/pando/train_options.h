@@ -5,6 +5,7 @@
 #include <string>
 
 #include "models/gpt.h"
+#include "tools/pando/device_option.h"
 #include "tools/pando/rank_options.h"
 #include "train/trainer.h"
 
@@ -24,6 +25,7 @@ struct TrainOptions {
   std::string out = "pando-run";
   std::string resume = "auto";
   std::string init_from;
+  EmulationOptions emulation;
   std::string memory_budget;
   int64_t memory_budget_bytes = 0;  ///< 0: not given
   std::string profile;
