@@ -144,6 +144,7 @@ class Profiler {
   template <typename F>
   static double MiddleOf(const F& measure) {
     std::vector<double> times;
+    times.reserve(kTimes);
     for (int i = 0; i < kTimes; ++i) times.push_back(measure());
     std::nth_element(times.begin(), times.begin() + kTimes / 2, times.end());
     return times[kTimes / 2];

@@ -149,15 +149,15 @@ class GlooCommunicator : public Communicator {
   };
 
   std::unique_ptr<Work> Start(Collective c) {
+    const CollectiveKind kind = c.kind;
+    const int64_t bytes_sent = c.bytes_sent;
     if (!staging_) {
       // What the span's last writers queued must have run; on a CPU that is the rule.
       device_.current_stream().Synchronize();
-      return thread_.Submit(c.kind, c.bytes_sent, [c = std::move(c)] { c.run(c.data); });
+      return thread_.Submit(kind, bytes_sent, [c = std::move(c)] { c.run(c.data); });
     }
     const auto trip = std::make_shared<HostStaging::Trip>(*staging_, c.data);
     trip->Down(c.reads);
-    const CollectiveKind kind = c.kind;
-    const int64_t bytes_sent = c.bytes_sent;
     auto work = thread_.Submit(kind, bytes_sent, [c = std::move(c), trip = trip.get()] {
       trip->AwaitDown();
       c.run(trip->host());

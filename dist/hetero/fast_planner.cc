@@ -21,6 +21,7 @@ constexpr size_t kAllSets = 5;
 std::vector<DeviceGroup> Groups(const PlanProblem& problem, const std::vector<int>& devices) {
   if (problem.devices.size() <= kFew) {
     std::vector<DeviceGroup> groups;
+    groups.reserve(devices.size());
     for (const int d : devices) groups.push_back({{d}, 0});
     return groups;
   }
@@ -29,6 +30,7 @@ std::vector<DeviceGroup> Groups(const PlanProblem& problem, const std::vector<in
     by_kind[problem.devices[static_cast<size_t>(d)].kind].devices.push_back(d);
   }
   std::vector<DeviceGroup> groups;
+  groups.reserve(by_kind.size());
   for (auto& [kind, group] : by_kind) groups.push_back(std::move(group));
   return groups;
 }

@@ -23,8 +23,9 @@ class LonelyCommunicator : public Communicator {
   std::unique_ptr<Work> AllReduce(TypedSpan, ReduceOp) override { return Finished(); }
   std::unique_ptr<Work> AllGatherV(TypedSpan data, absl::Span<const int64_t> counts) override {
     const int64_t own = counts.at(0);
-    if (own * size_ != data.count()) return Fill(data.Part(own, data.count() - own));
-    for (int r = 1; r < size_ && own > 0; ++r) {
+    const bool alike = own * size_ == data.count();
+    if (!alike) Fill(data.Part(own, data.count() - own));
+    for (int r = 1; alike && r < size_ && own > 0; ++r) {
       const TypedSpan slice = data.Part(r * own, own);
       device_.current_stream().Copy(slice.data(), data.data(), slice.bytes(),
                                     CopyKind::kDeviceToDevice);
@@ -35,19 +36,22 @@ class LonelyCommunicator : public Communicator {
     return Finished();
   }
   std::unique_ptr<Work> Broadcast(TypedSpan data, int root) override {
-    return root == 0 ? Finished() : Fill(data);
+    if (root != 0) Fill(data);
+    return Finished();
   }
   std::unique_ptr<Work> Send(TypedSpan, int) override { return Finished(); }
-  std::unique_ptr<Work> Recv(TypedSpan data, int) override { return Fill(data); }
+  std::unique_ptr<Work> Recv(TypedSpan data, int) override {
+    Fill(data);
+    return Finished();
+  }
   void Barrier() override {}
   void Abort(const std::string&) override {}
   CommunicatorStats stats() const override { return {}; }
 
  private:
   static std::unique_ptr<Work> Finished() { return std::make_unique<Done>(); }
-  std::unique_ptr<Work> Fill(TypedSpan data) {
+  void Fill(TypedSpan data) {
     if (data.count() > 0) device_.current_stream().SetBytes(data.data(), 0, data.bytes());
-    return Finished();
   }
 
   int size_;

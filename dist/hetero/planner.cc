@@ -1,6 +1,7 @@
 #include "dist/hetero/planner.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <numeric>
@@ -75,7 +76,7 @@ HeteroPlan ByPeak(const PlanProblem& problem) {
       int64_t given = 0;
       for (const DeviceProfile& d : problem.devices) {
         reached += d.peak_flops / peak * static_cast<double>(problem.global_batch);
-        const auto samples = static_cast<int64_t>(reached + 0.5) - given;
+        const auto samples = static_cast<int64_t>(std::llround(reached)) - given;
         given += samples;
         const int64_t micro = (samples + steps - 1) / steps;
         // What is left for the last micro-steps may be less than one.

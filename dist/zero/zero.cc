@@ -57,7 +57,7 @@ Zero::Zero(const ParameterRegistry& registry, const std::vector<Unit*>& units,
               : ShardMap::FromShares(layout().size(), options.shares)),
       own_(options.stage == 0 ? FlatInterval{0, layout().size()} : shards_.Of(rank_)),
       buffers_(static_cast<size_t>(schedule_.units())) {
-  Require(Alone() || &communicator->device() == &device,
+  Require(communicator == nullptr || &communicator->device() == &device,
           "the communicator is of another device than the parameters: it would not wait for their "
           "work");
   CheckAgreement();

@@ -15,10 +15,13 @@ PlanProblem Large(int devices) {
   cluster.network = 12.5e9;
   const char* kinds[] = {"T4", "V100S-32", "A10", "L4", "L40S", "A100-40", "A100-80", "H100"};
   for (int n = 0; n < devices / 8; ++n) {
-    cluster.nodes.push_back({*FindGpu(kinds[n % 8]), 8, 0});
+    ClusterNode node;
+    node.gpu = *FindGpu(kinds[n % 8]);
+    node.gpus = 8;
+    cluster.nodes.push_back(node);
   }
   // Eight samples for each device.
-  return Simulate(cluster, *FindShape("llama-1.1b"), 8 * devices, /*recompute=*/true);
+  return Simulate(cluster, *FindShape("llama-1.1b"), int64_t{8} * devices, /*recompute=*/true);
 }
 
 int Main() {
@@ -37,4 +40,7 @@ int Main() {
 }  // namespace
 }  // namespace pando
 
-int main() { return pando::Main(); }
+int main() try { return pando::Main(); } catch (const std::exception& e) {
+  std::fprintf(stderr, "plan_bench: %s\n", e.what());
+  return 1;
+}

@@ -53,7 +53,7 @@ inline PlanProblem RandomProblem(uint64_t seed, const ProblemSize& size) {
   PlanProblem p;
   p.global_batch = draw.Int(1, size.global_batch);
   p.units = {{128 * draw.Int(10, 40), 3}};
-  for (int64_t u = draw.Int(1, 5); u > 0; --u) p.units.push_back({128 * 20, 2});
+  for (int64_t u = draw.Int(1, 5); u > 0; --u) p.units.push_back({int64_t{128} * 20, 2});
   p.dtype = draw.Int(0, 1) == 0 ? DType::kF32 : DType::kBF16;
   const auto state = static_cast<double>(18 * p.parameters());
   const double link = draw.Real(0, 1) < 0.3 ? 1e3 : 1e5;
