@@ -1,7 +1,6 @@
 // Training over several ranks, as threads: whatever the stage, the shards and the batches of each,
 // losses are those of one process.
 #include <gmock/gmock.h>
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
